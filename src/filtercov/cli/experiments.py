@@ -12,17 +12,15 @@ from filtercov.cli import options
 from filtercov.cli.options import say, say_table
 from filtercov.cli.reproduce import interruptible
 from filtercov.lab.comparison import compare as run_comparison
-from filtercov.lab.experiments.demo import demo_specs, run_demo
+from filtercov.lab.comparison import demo_table, demonstrate
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.evidence import keep as keep_runs
 from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
-from filtercov.lab.experiments.runspec import Run
-from filtercov.lab.report.demo_page import demo_page, demo_rows
 from filtercov.lab.report.evidence import read_view, write_evidence
-from filtercov.lab.report.page import Origin, write_output
+from filtercov.lab.report.page import write_output
 from filtercov.lab.report.results import check_place, write_reports
 from filtercov.lab.report.settings import runs_page
 from filtercov.printable import counted
@@ -139,9 +137,9 @@ def demo(
 ) -> None:
     """Train a small network four times on embedded data: uniform and closed-form filters, frozen and thawed."""
     started = time.monotonic()
-    runs = run_demo(out, specs=demo_specs(seed=seed))
-    source = Runs(out / "runs").source([Run(run.spec) for run in runs])
-    path = write_output(out / "index.html", demo_page(runs, origin=Origin((source,), context.obj)))
+    with interruptible():
+        result = demonstrate(out, seed=seed, command=context.obj)
+    path = result.write(out / "index.html")
     say("Test accuracy, %. One seed: no interval, no verdict.\n")
-    say_table(demo_rows(runs), right=(1, 2))
+    say_table(demo_table(result.groups), right=(1, 2))
     say(f"\n{counted(round(time.monotonic() - started), 'second')}; open {path} for curves, filters and covariances")

@@ -8,16 +8,19 @@ A network by name on images by name is trained by ordinary runs, as `filtercov t
 of one's own is trained here by `fit`, in a directory named by a hash of all that decides how the run ends, as far as
 that can be known: the source of functions, the settings, the content of data. Either way a run that was begun is
 continued, and one that is done is not trained again.
+
+`demonstrate` is the comparison of `filtercov demo`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from filtercov.errors import ConfigError, DataError, RunError
-from filtercov.files import Source
+from filtercov.covariance import empirical_covariance
+from filtercov.covariance.closed_form import gaussian_covariance
+from filtercov.errors import ConfigError, DataError
 from filtercov.filters import freeze_, init_
 from filtercov.lab import models
 from filtercov.lab.data import Dataset, load
@@ -37,16 +41,29 @@ from filtercov.lab.experiments.initialisations import InitContext, find, fingerp
 from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
-from filtercov.lab.report.groups import FinishedRun, Group, answer, group_table, groups_of, groups_page
-from filtercov.lab.report.page import Origin, write_output
-from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics, read_result
+from filtercov.lab.report.groups import (
+    FinishedRun,
+    Group,
+    Table,
+    answer,
+    group_table,
+    groups_page,
+    spread,
+    with_baselines,
+)
+from filtercov.lab.report.page import Origin, grid, write_output
+from filtercov.lab.report.pictures import BLOCKS, covariance_picture
+from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics
 from filtercov.lab.training.progress import duration
 from filtercov.nn import accelerate_
 from filtercov.printable import aligned, counted
-from filtercov.schedule import PRESETS
+from filtercov.schedule import PRESETS, relative_depth
+from filtercov.statistics.filter_statistics import FilterStatistics
+
+Images = Dataset | tuple[TorchBatches, TorchBatches]  # to train on, and to judge by
 
 TIMED_STEPS = 3
-COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
+FROZEN = ", frozen"  # ends the labels of columns whose filters stay as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +74,7 @@ class Comparison:
     groups: list[Group]
     note: str
     origin: Origin
+    below: str = ""  # HTML at the end of the page
 
     @property
     def answer(self) -> str:
@@ -64,13 +82,13 @@ class Comparison:
         return answer(self.groups)
 
     @property
-    def table(self) -> list[list[str]]:
+    def table(self) -> Table:
         """Accuracy, paired difference with its interval and time a step of each column, heading first."""
         return group_table(self.groups)
 
     def page(self) -> str:
         """The page, as HTML."""
-        return groups_page(self.title, self.groups, notes=[self.note], origin=self.origin)
+        return groups_page(self.title, self.groups, notes=[self.note], below=self.below, origin=self.origin)
 
     def write(self, out: Path | str) -> Path:
         """Write the page to a file."""
@@ -83,16 +101,26 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Column:
-    """An initialisation, and whether its filters stay as they are."""
+class Trial:
+    """One run of a comparison: an ordinary one where model, data and initialisation are names, else one of `fit`."""
 
-    init: Any
-    frozen: bool
+    directory: RunDirectory
+    config: TrainConfig
+    build: Callable[[], nn.Module]  # the model before its first step; all but the filters depends on the seed alone
+    run: Run | None = None
+    identity: dict[str, Any] = field(default_factory=dict)  # of a run that is no ordinary one: what decides it
 
-    @property
-    def label(self) -> str:
-        """The name of the column."""
-        return f"{_name(self.init)}, frozen" if self.frozen else _name(self.init)
+    def train(self, batches: tuple[Batches, Batches], label: str) -> None:
+        """Train or continue a run that is no ordinary one."""
+        model, progress = self.build(), progress_on(label=label)
+        accelerate_(model)
+        fit(model, *batches, self.config, self.directory.path, identity=self.identity, progress=progress)
+
+    def finished(self, *, filters: bool) -> FinishedRun:
+        """What the finished run shows, with its filters or without."""
+        result, curve = self.directory.read_result(), accuracies(read_metrics(self.directory.metrics))
+        found = filters_of(self.build(), self.directory) if filters else {}
+        return FinishedRun(self.config.seed, curve, result.seconds / result.steps, found)
 
 
 def compare(
@@ -100,7 +128,7 @@ def compare(
     data: Any,
     *,
     inits: Sequence[Any] = ("default", "closed-form"),
-    seeds: int = 3,
+    seeds: int | Sequence[int] = 3,
     epochs: int = 10,
     freeze_filters: str = "no",
     run_dir: Path | str = "runs",
@@ -118,51 +146,82 @@ def compare(
     `model` is a name, or a function that builds the module. `data` is a name as of `filtercov train --data`, a
     `filtercov.lab.data.Dataset`, or two PyTorch datasets of (image, class): to train on, and to judge by. An
     initialisation is a name (`default` leaves the network as it is built), a preset, anything else that `init_` takes,
-    or a function of the model and an `InitContext`. `freeze_filters` is `no`, `yes`, or `both`: each with
-    its filters trained and frozen. Settings that are not given are those of the recipe `cifar`.
+    or a function of the model and an `InitContext`. `seeds` says how many, from 0, or which. `freeze_filters` is `no`,
+    `yes`, or `both`: each with its filters trained and frozen. Settings that are not given are those of the recipe
+    `cifar`.
 
     Choosing among more than two is done on validation images. Everything is checked before the first step. Workers and
     Ray need model, data and initialisations by name.
     """
     columns, engine, machine = _columns(inits, freeze_filters), engine or Engine(), machine or Machine()
-    if seeds < 1:
+    which = range(seeds) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    if not which:
         raise ConfigError(f"compare: needed at least one seed, got {seeds}")
-    train = _given(epochs=epochs, batch_size=batch_size, lr=lr)
-    images = _given(image_size=image_size, data_limit=data_limit)
+    limits = _given(image_size=image_size, data_limit=data_limit)
     judged = "validation" if len(inits) > 2 and not isinstance(data, tuple) else "test"
     by_name = isinstance(model, str) and isinstance(data, str) and all(isinstance(init, str) for init in inits)
     if not by_name and (engine.name != "local" or engine.workers > 1):
         raise ConfigError("compare: workers and Ray need model, data and initialisations by name, got an object")
-    augment = augment or (AUGMENTED["cifar"] if by_name else "none")
-    given = (model, _read(data, judged, images, machine), train, augment, judged, Runs(run_dir))
-    trials = _NamedTrials(*given, {"data": data, **images}) if by_name else _Trials(*given)
-    first, *_ = [trials.build(column, 0) for column in columns]  # which refuses what does not fit
-    batches, _ = trials.batches(TrainConfig.from_dict(train))
-    count = len(columns) * seeds
-    _check_disk(Path(run_dir), first, count)
-    seconds = _step_seconds(first, batches) * len(batches) * epochs * count / engine.workers
-    steps = counted(epochs * len(batches), "step")
-    print(f"{counted(count, 'run')} of {steps}, about {duration(seconds)} here", file=sys.stderr, flush=True)
-    sources = trials.train_all([(column, seed) for column in columns for seed in range(seeds)], engine, machine)
-    found = {column.label: [trials.finished(column, seed) for seed in range(seeds)] for column in columns}
-    groups = groups_of(found, against={column.label: _baseline(column, columns) for column in columns})
+    augment, runs = augment or (AUGMENTED["cifar"] if by_name else "none"), Runs(run_dir)
+    images = _read(data, judged, limits, machine)
+
+    def trial(init: Any, frozen: bool, seed: int) -> Trial:
+        train = _given(epochs=epochs, batch_size=batch_size, lr=lr, seed=seed)
+        shared = {"augment": augment, "evaluate": judged, "freeze_filters": frozen}
+        if by_name:
+            assert isinstance(images, Dataset)
+            preset = {"init": "closed-form", "schedule": init}
+            drawn = preset if init in PRESETS else {"init": located(init)}
+            run = Run(RunSpec.recipe("cifar", train=train, model=model, data=data, **shared, **drawn, **limits))
+            build = partial(build_model, run.spec, images, init_root=runs.root)
+            return Trial(runs.directory(run), run.spec.train, build, run)
+        config = TrainConfig.from_dict(train)
+        built_by = model if isinstance(model, str) else fingerprint(model)
+        identity = {"model": built_by, "data": _content(images), "init": _checksum(init), **shared}
+        directory = RunDirectory(runs.root / key_of({**identity, "train": config.to_dict()}))
+        return Trial(directory, config, partial(_build, model, images, init, frozen, seed), identity=identity)
+
+    trials = {label: [trial(*column, seed) for seed in which] for label, column in columns.items()}
+    every = [(f"{label}, seed {each.config.seed}", each) for label, members in trials.items() for each in members]
+    first, *_ = [members[0].build() for members in trials.values()]  # all are built: what does not fit is refused
+    batches = partial(_batches, images, augment=augment, judged=judged)
+    _say_how_long(first, batches(every[0][1].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
+    if ordinary := [each.run for _, each in every if each.run]:
+        refuse_failures(sweep(ordinary, runs.root, engine=engine, machine=machine))
+    for label, each in every:
+        if not each.run:
+            each.train(batches(each.config), label)
+    groups = {
+        label: Group(label, [each.finished(filters=each is members[0]) for each in members])
+        for label, members in trials.items()
+    }
+
+    def baseline(label: str) -> str:  # of frozen filters the same ones trained, of others the first initialisation
+        trained = label.removesuffix(FROZEN)
+        return trained if trained != label and trained in groups else next(iter(groups))
+
     chosen = " Among more than two initialisations one chooses on these, and reports on test images." * (len(inits) > 2)
-    note = f"Accuracies are of {judged} images.{chosen}"
-    return Comparison(f"{_name(model)} on {_shown_data(data)}", groups, note, Origin(sources, command))
+    return Comparison(
+        title=f"{_name(model)} on {_shown_data(data)}",
+        groups=with_baselines(groups, baseline),
+        note=f"Accuracies are of {judged} images.{chosen}",
+        origin=Origin((runs.source(ordinary),) if ordinary else (), command),
+    )
 
 
 def _given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _columns(inits: Sequence[Any], freeze_filters: str) -> list[Column]:
+def _columns(inits: Sequence[Any], freeze_filters: str) -> dict[str, tuple[Any, bool]]:
+    """Each initialisation, and whether its filters stay as they are, by label."""
     names = [_name(init) for init in inits]
     if len(inits) < 2 or len(set(names)) < len(names):
         raise ConfigError(f"compare: needed two or more different initialisations, got {', '.join(names) or 'none'}")
-    states = {"no": (False,), "yes": (True,), "both": (False, True)}
+    states = {"no": [False], "yes": [True], "both": [False, True]}
     if freeze_filters not in states:
         raise ConfigError(f"compare: freeze_filters is no, yes or both, got {freeze_filters!r}")
-    return [Column(init, frozen) for frozen in states[freeze_filters] for init in inits]
+    return {f"{_name(init)}{FROZEN * frozen}": (init, frozen) for frozen in states[freeze_filters] for init in inits}
 
 
 def _name(init: Any) -> str:
@@ -180,135 +239,19 @@ def _shown_data(data: Any) -> str:
     return data if isinstance(data, str) else f"{len(data[0]):,} images"
 
 
-def _baseline(column: Column, columns: Sequence[Column]) -> str:
-    """The column to compare with: frozen filters with the same ones trained, others with the first initialisation."""
-    trained = next((other for other in columns if other.init is column.init and not other.frozen), None)
-    return trained.label if column.frozen and trained is not None else columns[0].label
-
-
-@dataclass(frozen=True)
-class _Trials:
-    """The runs of a comparison, one for each column and seed, of a model, data or initialisations of one's own.
-
-    They are trained here, in directories named by a hash of all that can be known of them.
-    """
-
-    model: str | Callable[[], nn.Module]
-    data: Dataset | tuple[TorchBatches, TorchBatches]
-    train: dict[str, Any]
-    augment: str
-    judged: str
-    runs: Runs
-
-    def build(self, column: Column, seed: int) -> nn.Module:
-        """The model of a column before its first step; all but the filters depends on the seed alone."""
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            if not isinstance(self.model, str):
-                model = self.model()
-            elif isinstance(self.data, Dataset):
-                model = models.create(self.model, num_classes=self.data.num_classes, in_channels=self.data.in_channels)
-            else:
-                raise ConfigError("compare: a model by name needs data by name or a Dataset, which tells its classes")
-        _initialise_(model, column.init, seeded_generator(seed, FILTERS))
-        return freeze_(model) if column.frozen else model
-
-    def batches(self, config: TrainConfig) -> tuple[Batches, Batches]:
-        """The batches to train on and those to judge by."""
-        if isinstance(self.data, Dataset):
-            return build_batches(self.data, config, self.augment, self.judged)
-        train, judge = self.data
-        size = config.batch_size
-        return replace(train, batch_size=size, seed=config.seed, shuffle=True), replace(judge, batch_size=size)
-
-    def directory(self, column: Column, seed: int) -> RunDirectory:
-        """The directory of a run."""
-        return RunDirectory(self.runs.root / key_of({**self._identity(column), "train": self._config(seed).to_dict()}))
-
-    def train_all(self, wanted: Sequence[tuple[Column, int]], _engine: Engine, _machine: Machine) -> tuple[Source, ...]:
-        """Do all runs that are not done yet; return where they can be read, of one's own objects nothing."""
-        for column, seed in wanted:
-            directory, label = self.directory(column, seed), f"{column.label}, seed {seed}"
-            if directory.done:
-                print(f"{label}: finished before", file=sys.stderr)
-                continue
-            model, config = self.build(column, seed), self._config(seed)
-            accelerate_(model)
-            progress = progress_on(label=label)
-            batches = self.batches(config)
-            fit(model, *batches, config, directory.path, identity=self._identity(column), progress=progress)
-        return ()
-
-    def finished(self, column: Column, seed: int) -> FinishedRun:
-        """What a finished run shows."""
-        directory = self.directory(column, seed)
-        result = read_result(directory.path)
-        if result is None:
-            raise RunError(f"{directory.path} is being trained elsewhere; run the same command again when it is done")
-        filters = filters_of(self.build(column, seed), directory) if seed == 0 else {}
-        return FinishedRun(seed, accuracies(read_metrics(directory.metrics)), result.seconds / result.steps, filters)
-
-    def _config(self, seed: int) -> TrainConfig:
-        return TrainConfig.from_dict({**self.train, "seed": seed})
-
-    def _identity(self, column: Column) -> dict[str, Any]:
-        data, init = self.data, column.init
-        return {
-            "model": self.model if isinstance(self.model, str) else fingerprint(self.model),
-            "data": data.content_digest if isinstance(data, Dataset) else "+".join(part.digest() for part in data),
-            "init": init if isinstance(init, str) else _checksum(init),
-            "freeze_filters": column.frozen,
-            "augment": self.augment,
-            "evaluate": self.judged,
-        }
-
-
-@dataclass(frozen=True)
-class _NamedTrials(_Trials):
-    """The same where model, data and initialisations are names: ordinary runs, as `filtercov train` does them."""
-
-    images: dict[str, Any]  # the fields of a `RunSpec` that name them
-
-    def run(self, column: Column, seed: int) -> Run:
-        """The run of a column; a preset is the closed form with its schedule."""
-        chosen = {"init": "closed-form", "schedule": column.init}
-        if column.init not in PRESETS:
-            chosen = {"init": located(column.init)}
-        fields = {"augment": self.augment, "evaluate": self.judged, "freeze_filters": column.frozen, **chosen}
-        train = {**self.train, "seed": seed}
-        return Run(RunSpec.recipe("cifar", train=train, model=self.model, **fields, **self.images))
-
-    def build(self, column: Column, seed: int) -> nn.Module:
-        """The model of a column before its first step, as `execute` builds it."""
-        assert isinstance(self.data, Dataset)
-        return build_model(self.run(column, seed).spec, self.data, init_root=self.runs.root)
-
-    def directory(self, column: Column, seed: int) -> RunDirectory:
-        """The directory of a run, by its key."""
-        return self.runs.directory(self.run(column, seed))
-
-    def train_all(self, wanted: Sequence[tuple[Column, int]], engine: Engine, machine: Machine) -> tuple[Source, ...]:
-        """Do all runs on an engine."""
-        runs = [self.run(column, seed) for column, seed in wanted]
-        refuse_failures(sweep(runs, self.runs.root, engine=engine, machine=machine))
-        return (self.runs.source(runs),)
-
-
-def _read(
-    data: Any, judged: str, images: dict[str, Any], machine: Machine
-) -> Dataset | tuple[TorchBatches, TorchBatches]:
+def _read(data: Any, judged: str, limits: dict[str, Any], machine: Machine) -> Images:
     """The images to train on and to judge by."""
     if isinstance(data, str):
         return load(
             data,
             root=machine.data_root,
             download=machine.download,
-            image_size=images.get("image_size"),
-            limit=images.get("data_limit"),
+            image_size=limits.get("image_size"),
+            limit=limits.get("data_limit"),
             validation=judged == "validation",
         )
-    if images:
-        raise ConfigError(f"compare: {next(iter(images))} is for data by name, got {type(data).__name__}")
+    if limits:
+        raise ConfigError(f"compare: {next(iter(limits))} is for data by name, got {type(data).__name__}")
     if isinstance(data, Dataset):
         missing = judged == "validation" and data.validation is None
         return data.reduced(limit=None, hold_out_validation=True) if missing else data
@@ -317,30 +260,53 @@ def _read(
     raise DataError(f"compare: needed a name, a Dataset or two PyTorch datasets, got {type(data).__name__}")
 
 
-def _initialise_(model: nn.Module, init: Any, generator: torch.Generator) -> None:
-    """Fill the filters: by name as `train --init` does, by a function, or by any source that `init_` takes."""
+def _batches(images: Images, config: TrainConfig, *, augment: str, judged: str) -> tuple[Batches, Batches]:
+    """The batches to train on and those to judge by."""
+    if isinstance(images, Dataset):
+        return build_batches(images, config, augment, judged)
+    train, judge = images
+    size = config.batch_size
+    return replace(train, batch_size=size, seed=config.seed, shuffle=True), replace(judge, batch_size=size)
+
+
+def _build(model: str | Callable[[], nn.Module], images: Images, init: Any, frozen: bool, seed: int) -> nn.Module:
+    """The model before its first step, where not everything has a name."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        if not isinstance(model, str):
+            built = model()
+        elif isinstance(images, Dataset):
+            built = models.create(model, num_classes=images.num_classes, in_channels=images.in_channels)
+        else:
+            raise ConfigError("compare: a model by name needs data by name or a Dataset, which tells its classes")
+    generator = seeded_generator(seed, FILTERS)
     if isinstance(init, str) and init not in PRESETS:
-        find(init)(model, InitContext(generator=generator, argument=init.partition(":")[2]))
+        find(init)(built, InitContext(generator=generator, argument=init.partition(":")[2]))
     elif hasattr(init, "__code__"):  # a function; schedules can be called too
-        init(model, InitContext(generator=generator))
+        init(built, InitContext(generator=generator))
     else:
-        init_(model, init, generator=generator)
+        init_(built, init, generator=generator)
+    return freeze_(built) if frozen else built
 
 
 def _checksum(init: Any) -> str:
-    return fingerprint(init) if hasattr(init, "__code__") else hashlib.sha256(repr(init).encode()).hexdigest()
+    """What an initialisation is known by."""
+    if isinstance(init, str):
+        return init
+    if hasattr(init, "__code__"):
+        return fingerprint(init)
+    if isinstance(init, FilterStatistics):  # whose text names its layers, not their numbers
+        numbers = (array.tobytes() for layer in init.layers for array in (layer.mean, layer.covariance))
+        return hashlib.sha256(b"".join(numbers)).hexdigest()
+    return hashlib.sha256(repr(init).encode()).hexdigest()
 
 
-def _check_disk(root: Path, model: nn.Module, runs: int) -> None:
-    there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
-    needed = runs * COPIES_KEPT * sum(parameter.nbytes for parameter in model.parameters())
-    free = shutil.disk_usage(there).free
-    if needed > free:
-        raise RunError(f"{root}: {counted(runs, 'run')} need {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
+def _content(images: Images) -> str:
+    return images.content_digest if isinstance(images, Dataset) else "+".join(part.digest() for part in images)
 
 
-def _step_seconds(model: nn.Module, batches: Batches) -> float:
-    """Time a few steps of a model that is thrown away; one that cannot learn from these images is refused."""
+def _say_how_long(model: nn.Module, batches: Batches, *, epochs: int, runs: int, workers: int) -> None:
+    """Print how long all runs will take, from a few steps of a model that must be able to learn from these images."""
     if not len(batches):
         raise ConfigError("compare: the training images do not fill a batch; choose a smaller batch_size")
     accelerate_(model)
@@ -356,4 +322,75 @@ def _step_seconds(model: nn.Module, batches: Batches) -> float:
                 f"compare: the model cannot learn these classes from images of {shape} ({reason})"
             ) from None
         times.append(time.perf_counter() - began)
-    return min(times)
+    steps = epochs * len(batches)
+    length = f"about {duration(min(times) * steps * runs / workers)} here"
+    print(f"{counted(runs, 'run')} of {counted(steps, 'step')}, {length}", file=sys.stderr, flush=True)
+
+
+# --- The demonstration ---
+
+SCHEDULE = "cifar-p2"
+SIZE = 400  # of a covariance, in pixels
+
+
+def demonstrate(out: Path, *, seed: int = 0, command: str = "", **smaller: Any) -> Comparison:
+    """The paper's effect in minutes: uniform and closed-form filters, frozen and thawed, on the embedded images.
+
+    As many runs train at a time as there are processors: layers this small gain little from a second thread, and lose
+    much to it where others use the machine. `smaller` are other settings of `compare`.
+    """
+    settings: dict[str, Any] = {
+        "model": "convmixer_32_6_k15_p2",
+        "data_limit": 10_000,
+        "augment": "light",
+        "inits": ["uniform", SCHEDULE],
+        "freeze_filters": "both",
+        "seeds": [seed],
+        "epochs": 4,
+        "batch_size": 64,
+        "engine": Engine(workers=min(4, os.cpu_count() or 1)),
+        **smaller,
+    }
+    found = compare(data="embedded", run_dir=out / "runs", command=command, **settings)
+    uniform, closed, *frozen = (group.runs for group in found.groups)
+    kept = [[replace(run, filters={}) for run in runs] for runs in frozen]  # whose filters after training are the same
+    labels = [f"{init}, {state}" for state in ("frozen", "thawed") for init in ("uniform", "closed-form")]
+    groups = {label: Group(label, runs) for label, runs in zip(labels, [*kept, uniform, closed], strict=True)}
+    beside_uniform = with_baselines(groups, lambda label: f"uniform, {label.split(', ')[1]}")
+    note = (
+        f"{len(groups)} runs of {settings['model']} on {settings['data_limit']:,} images of Fashion-MNIST for "
+        f"{settings['epochs']} epochs, alike in everything but the depthwise filters: drawn independently and "
+        "uniformly (PyTorch's default), or from the paper's closed-form covariance; frozen as drawn, or thawed and "
+        "trained."
+    )
+    title, below = "What the covariance of filters is worth", _covariances({"uniform": uniform, "closed-form": closed})
+    return Comparison(title, beside_uniform, note, found.origin, below)
+
+
+def demo_table(groups: Sequence[Group]) -> Table:
+    """What the demonstration prints: accuracies in percent, and the difference the closed form makes."""
+    uniform, closed = groups[::2], groups[1::2]
+    return [
+        ["filters", "frozen", "thawed"],
+        ["uniform", *(str(group.measured) for group in uniform)],
+        ["closed-form", *(str(group.measured) for group in closed)],
+        ["difference", *(str(group.difference) for group in closed)],
+    ]
+
+
+def _covariances(trained: Mapping[str, Sequence[FinishedRun]]) -> str:
+    """The closed form of the first, middle and last layer, beside the covariances of filters after training."""
+    layers = {init: [after for _, after in runs[0].filters.values()] for init, runs in trained.items()}
+    first = layers["uniform"]
+    body = (
+        "<h2>Covariances</h2><p>The closed form is what filters are drawn from; the others are measured on the "
+        f"{len(first[0])} filters of a layer after training. {BLOCKS}</p>"
+    )
+    for index in spread(len(first)):
+        sigma, size = PRESETS[SCHEDULE](relative_depth(index, len(first))), first[index].shape[1]
+        shown = {f"closed form, σ = {sigma:.2f}": gaussian_covariance(size, sigma)}
+        shown |= {f"{init}, trained": empirical_covariance(each[index])[1] for init, each in layers.items()}
+        pictures = {caption: covariance_picture(cov, size, size=SIZE) for caption, cov in shown.items()}
+        figures = (each.figure(caption, of=f"{caption}, layer {index + 1}") for caption, each in pictures.items())
+        body += f"<h3>Layer {index + 1}</h3>{grid(figures)}"
+    return body

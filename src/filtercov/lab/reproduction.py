@@ -18,7 +18,7 @@ from typing import Any
 
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.catalogue import Experiment, Options
+from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import Machine, Outcome, check_images
 from filtercov.lab.experiments.initialisations import located
@@ -46,7 +46,7 @@ class ResultTable(list[dict[str, Any]]):
         self.record = record
 
     def write(self, out: Path | str) -> list[Path]:
-        """Write the report as a page, and beside it as Markdown, CSV and LaTeX; return the paths."""
+        """Write the report as a page, and beside it as Markdown and CSV; return the paths."""
         return write_reports([self.record], Path(out))
 
     def __repr__(self) -> str:
@@ -111,23 +111,15 @@ def reproduce_all(
     if lost := [name for name in options.also if name not in shown]:
         raise ConfigError(f"{names} has no column for {', '.join(lost)}; choose a table that compares initialisations")
     say(f"{names}, scale {scale}: {counted(len(wanted), 'run')}")
-    kept = Runs(runs)
+    kept, repeats = Runs(runs), REPEATS if find_scale(scale).judges else 2
     if engine.name == "local":
         check_images(wanted, kept, machine)
     for experiment in chosen:
         kept.record(experiment, options)
     outcomes = sweep(wanted, kept.root, engine=engine, machine=machine)
-    for experiment in chosen:
-        if experiment.speed:
-            _time_steps(experiment, kept, machine.device)
+    for experiment in (each for each in chosen if each.speed):  # timed in this process, whatever engine trains
+        device = str(usable_device(machine.device))
+        if not kept.timings(experiment.name, scale).enough(device, repeats):  # else here, and as often, before
+            measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
+            measured.write(kept.speed_file(experiment.name, scale))
     return [collect(experiment, kept, options) for experiment in chosen], outcomes
-
-
-def _time_steps(experiment: Experiment, runs: Runs, device: str) -> None:
-    """Time training steps in this process, whatever engine trains, unless that was done here as often before."""
-    device = str(usable_device(device))
-    timed = runs.timings(experiment.name, experiment.scale)
-    repeats = REPEATS if find_scale(experiment.scale).judges else 2
-    if not timed.enough(device, repeats):
-        measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
-        measured.write(runs.speed_file(experiment.name, experiment.scale))

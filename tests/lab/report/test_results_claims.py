@@ -7,7 +7,7 @@ from scipy import stats
 
 from filtercov.lab.experiments.paper import CLAIMS, CellName, Claim, Comparison
 from filtercov.lab.experiments.timings import SpeedRecord
-from filtercov.lab.report.results_claims import claim_line, comparison_table, judge_claim
+from filtercov.lab.report.results_claims import claim_line, claim_table, claims_answer, comparison_table, judge_claim
 from tests.lab.report.results_records import cell, record
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
@@ -78,7 +78,7 @@ def test_all_comparisons_must_hold_and_one_can_contradict(means, expected):
 @pytest.mark.parametrize(("counting", "expected"), [(2.0, "holds"), (0.1, "no difference"), (None, "not run")])
 def test_a_comparison_beside_the_claim_is_shown_and_decides_nothing(counting, expected):
     finding = judged(counting, -2.0, beside=(1,))
-    assert (finding.verdict, finding.in_part, finding.begun) == (expected, False, True)
+    assert (finding.verdict, finding.in_part) == (expected, False)
     assert comparison_table(finding)[2][-1] == "contradicted, beside the claim"
     assert "Beside it stands 'k1': another matter." in finding.sentence
 
@@ -143,3 +143,23 @@ def test_the_verdict_is_printed_with_how_many_comparisons_hold():
     assert said.startswith("C1, Covariance transfer")
     assert said.endswith("Verdict: open. Of 3 comparisons 2 hold, 1 was not run.")
     assert claim_line(record(*cells)) == ""
+
+
+def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it():
+    def finding(*gains, spreads=(1, 1, 1)):
+        cells = []
+        for row, gain, spread in zip(("k7", "k9", "k15"), gains, spreads, strict=False):
+            cells.append(cell("thawed/uniform", *[50.0] * 5, row=row))
+            cells.append(cell("frozen/closed-form", *seeds(50.0 + gain, spread), row=row))
+        return judge_claim(BY_NUMBER["C4"], record(*cells, name="claim-c4"))
+
+    holds, against = finding(3.0, 2.0, 4.0), finding(-3.0, 2.0, -4.0, spreads=(1, 1, 5))
+    assert against.worst.difference.mean == pytest.approx(-3.0)  # the other is further off, and less sure
+    (_, _, verdict, ours, paper, n), (_, _, last, *_) = claim_table([holds, against])[1:]
+    assert (paper, n, verdict, last) == ("+1.30", "5", "holds", "contradicted")
+    assert ours.startswith("+2.00 [")
+    assert ours.endswith("], the worst of 3")
+    (_, partly) = claim_table([finding(3.0, 2.0)])
+    assert partly[3].endswith("], the worst of 2, 1 not run")
+    assert claims_answer([holds, against]) == "Of 2 claims 1 holds (C4), 1 is contradicted (C4)."
+    assert [row[2] for row in comparison_table(holds)[1:]] == ["+0.56", "+1.30", "+3.74"]

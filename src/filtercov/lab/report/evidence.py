@@ -5,7 +5,6 @@ form does the work. The page alone has pictures, every comparison of each claim,
 """
 
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 
 from filtercov.errors import ConfigError
@@ -15,10 +14,10 @@ from filtercov.lab.experiments.paper import CLAIMS, DRAWS, REFERENCE_CLAIMS, Ref
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page, results
-from filtercov.lab.report.groups import Table, answer, by, group_table, groups_body, sentence
-from filtercov.lab.report.results_claims import VERDICTS, Compared, Finding, judge_claim, paper_range, tally
+from filtercov.lab.report.groups import Part, Table, answer, by, group_table, groups_body, sentence, tabulate
+from filtercov.lab.report.results_claims import CLAIM_WORDS, Finding, claim_table, claims_answer, judge_claim
 from filtercov.lab.report.results_statistics import INTERVAL, METHOD
-from filtercov.lab.report.results_table import OURS, TOLD_APART, markdown_table, ranked, standings
+from filtercov.lab.report.results_table import OURS, TOLD_APART, markdown, ranked, standings
 from filtercov.lab.report.settings import PAPER_ROWS, Setting, settings_of
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
@@ -30,12 +29,6 @@ CONTROLS = "controls"
 PAPER_WORDS = (
     "Test accuracy in %, ± standard deviation over seeds; differences are from uniform filters. The columns after n "
     "are the paper's number and our distance from it, with Welch's interval where both have a spread."
-)
-CLAIM_WORDS = (
-    "Each claim is settled by comparisons that were written down before their runs, paired over seeds, with Student's "
-    f"{INTERVAL}. It holds if every comparison does, is contradicted if one is after correcting for their number, "
-    "shows no difference if all are settled and some lie within ±1 point, and is open otherwise. Ours is the "
-    "comparison that is worst for the claim, in points (C14: percent of a step's time); the paper's is for its cells."
 )
 REFERENCE_WORDS = (
     "Two claims need no run: the statistics of trained references, which come with the package, decide them. "
@@ -94,11 +87,11 @@ def read_view(root: Path | str) -> View:
         raise ConfigError(f"there is no evidence in {root}; filtercov keep RUNS --to {root} puts some there")
     asked = evidence.experiments()
     belonging = {run.key for each, _ in asked for run in each.runs}
+    alone = settings_of(run for run in kept if run.key not in belonging)
     records = tuple(collect(each, evidence, options) for each, options in asked)
     judging = [record for record in records if find_scale(record.scale).judges]
     settling = {record.name: record for record in sorted(judging, key=lambda record: record.scale == SCALE)}
     controls = settling.get(CONTROLS)
-    alone = settings_of(run for run in kept if run.key not in belonging)
     seconds = sum(run.result.seconds for run in kept)
     return View(
         settings=tuple(settings_of(kept)),
@@ -125,17 +118,19 @@ def write_evidence(view: View, out: Path, *, command: str = "") -> list[Path]:
     return written
 
 
-def sections(view: View) -> dict[str, list[str | Table]]:
-    """Paragraphs and tables by heading, which page and Markdown share."""
-    paper: list[str | Table] = [PAPER_WORDS, METHOD] if view.at_paper_size else ["Nothing was run at the paper's size."]
+# --- What page and Markdown share ---
+
+
+def sections(view: View) -> dict[str, list[Part]]:
+    """Paragraphs and tables by heading."""
+    paper: list[Part] = [PAPER_WORDS, METHOD] if view.at_paper_size else ["Nothing was run at the paper's size."]
     for setting in view.at_paper_size:
         paper += [f"{setting.title}:", group_table(setting.groups)]
     scale = f"At the scale {SCALE}, unless a command says otherwise: {find_scale(SCALE).reduced}."
-    claims: list[str | Table] = [claims_answer(view), CLAIM_WORDS, claim_table(view), scale]
-    controls: list[str | Table] = ["The controls were not run."]
+    claims: list[Part] = [claims_answer(view.findings), CLAIM_WORDS, claim_table(view.findings), scale]
+    controls: list[Part] = ["The controls were not run."]
     if view.controls:
-        said = " ".join(standings(view.controls))
-        controls = [said, CONTROL_WORDS, controls_table(view.controls), TOLD_APART]
+        controls = [" ".join(standings(view.controls)), CONTROL_WORDS, controls_table(view.controls), TOLD_APART]
     return {
         "Findings": [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)],
         "At the paper's size": paper,
@@ -160,7 +155,7 @@ def three_findings(view: View) -> list[str]:
         found.append(f"Can the filters stay frozen? {freezing}")
     if view.controls:
         found.append(f"What does the work? {standings(view.controls)[0]}")
-    return found or [claims_answer(view)]
+    return found or [claims_answer(view.findings)]
 
 
 def _freezing(setting: Setting) -> str:
@@ -173,99 +168,57 @@ def _freezing(setting: Setting) -> str:
     return f"{setting.title}: {' '.join(sentence(replace(frozen, baseline=other)) for other in trained)}"
 
 
-def claims_answer(view: View) -> str:
-    """How many claims hold, are contradicted, show no difference, are open and were not run, and which."""
-    findings = view.findings
-    if not any(finding.begun for finding in findings):
-        return f"None of the {len(findings)} claims has been run yet."
-    said = []
-    for verdict in VERDICTS:
-        numbers = [finding.claim.number for finding in findings if finding.verdict == verdict]
-        which = f" ({', '.join(numbers)})" if verdict != "not run" else ""
-        said += [f"{tally([verdict] * len(numbers))}{which}"] if numbers else []
-    in_part = sum(finding.in_part for finding in findings)
-    partly = f"; {in_part} {'was' if in_part == 1 else 'were'} run in part only" if in_part else ""
-    return f"Of {counted(len(findings), 'claim')} {', '.join(said)}{partly}."
-
-
-def claim_table(view: View) -> Table:
-    """A line for each claim: the verdict, our difference, the paper's and n."""
-    rows = [["#", "claim", "verdict", f"ours, {INTERVAL}", "the paper's", "n"]]
-    for finding in view.findings:
-        worst, ours = decisive(finding), ""
-        if worst and worst.difference:
-            ours = worst.difference.interval
-            ours += f", the worst of {len(finding.run)}" if len(finding.run) > 1 else ""
-            ours += f", {len(finding.counted) - len(finding.run)} not run" if finding.in_part else ""
-        paper = paper_range([worst] if worst else finding.counted)
-        rows.append([finding.claim.number, finding.claim.says, finding.verdict, ours, paper, str(finding.n or "")])
-    return rows
-
-
-def decisive(finding: Finding) -> Compared | None:
-    """The comparison that is worst for a claim: it contradicts most clearly, or is furthest from holding."""
-
-    def end(one: Compared) -> float:
-        d = one.difference
-        assert d is not None
-        if finding.verdict == "contradicted":
-            return inf if d.high is None else d.high
-        return d.mean if d.low is None else d.low
-
-    return min(finding.run, key=end, default=None)
-
-
 def reference_table(view: View) -> Table:
     """A line for each reference network: layers with a negative static component, pairs of layers whose σ rises."""
-    rows = [["reference", "C19: negative", "C20: rising pairs", "by chance"]]
-    for found in view.references:
-        rising, pairs = found.rising
-        negative = f"{found.negative} of {counted(len(found.layers), 'layer')}"
-        rows.append([found.network, negative, f"{rising} of {pairs}", f"{found.by_chance:.2g}"])
-    return rows
+    return tabulate(
+        {
+            "reference": found.network,
+            "C19: negative": f"{found.negative} of {counted(len(found.layers), 'layer')}",
+            "C20: rising pairs": "{} of {}".format(*found.rising),
+            "by chance": f"{found.by_chance:.2g}",
+        }
+        for found in view.references
+    )
 
 
 def controls_table(record: ExperimentRecord) -> Table:
     """A line for each control, best first: what it lacks, and its gain over uniform in each row of the experiment."""
-    found = ranked(record)
-    columns = [{line.cell.init: line.difference for line in members} for members in found.values()]
-    rows = [["filters", "lack", *found]]
-    for init, difference in columns[0].items():
-        if difference:
-            gains = [d.interval if (d := column.get(init)) else "not run" for column in columns]
-            rows.append([init, LACKS.get(init, ""), *gains])
-    return rows
-
-
-def controls_picture(record: ExperimentRecord) -> str:
-    """The gains over uniform of all controls, a chart for each kernel size."""
-    run = (line for found in ranked(record).values() for line in found)
-    rows = by(lambda line: line.shown_row, run)
-    return page.grid(results.gains_figure(row, found) for row, found in rows.items())
+    gains = {
+        title: {line.cell.init: line.difference.interval for line in found if line.difference}
+        for title, found in ranked(record).items()
+    }
+    return tabulate(
+        {"filters": init, "lack": LACKS.get(init)}
+        | {title: column.get(init, "not run") for title, column in gains.items()}
+        for init in next(iter(gains.values()))
+    )
 
 
 def evidence_markdown(view: View, *, image: str = "") -> str:
     """The shared sections as Markdown, without a title; `image` is where the picture of the controls lies."""
-    parts = []
+    parts: list[Part] = []
     for heading, section in sections(view).items():
-        parts += [f"## {heading}", *(part if isinstance(part, str) else markdown_table(part) for part in section)]
+        parts += [f"## {heading}", *section]
     if view.controls and image:
         both = len({title.rpartition(" ")[2] for title in ranked(view.controls)}) > 1
         colours = ": frozen in blue, thawed in orange" if both else ""
         parts.append(f"![Points above uniform filters, with the {INTERVAL}{colours}]({image})")
     parts += [f"{text[0].upper()}{text[1:]}." for text in view.damaged]
-    return "\n\n".join([*parts, f"This is the evidence of {view.summary}"]) + "\n"
+    return markdown([*parts, f"This is the evidence of {view.summary}"])
+
+
+# --- The page ---
 
 
 def evidence_page(view: View, out: Path, *, command: str = "") -> str:
     """The page; `out` is where it will lie, with the pages of experiments beside it."""
-    body = [page.heading("Evidence", page.text(f"{claims_answer(view)} {view.summary}"))]
+    body = [page.heading("Evidence", page.text(f"{claims_answer(view.findings)} {view.summary}"))]
     body += [page.note(text, warning=True) for text in view.damaged]
     for heading, section in sections(view).items():
         body.append(f"<h2>{page.text(heading)}</h2>")
         body += [f"<p>{page.text(p)}</p>" if isinstance(p, str) else _html_table(p) for p in section]
         if heading == "The paper's claims":
-            body += [_claim(finding, view) for finding in view.findings if finding.begun]
+            body += [_claim(finding, view) for finding in view.findings if finding.run]
     body += [controls_picture(view.controls)] if view.controls else []
     if view.begun:
         body += ["<h2>Experiments</h2>", results.experiment_table(view.begun, out)]
@@ -273,6 +226,12 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
         listed = "".join(f"<h3>{page.text(each.title)}</h3>{groups_body(each.groups)}" for each in view.others)
         body += ["<h2>Other runs</h2>", page.folded(counted(len(view.others), "setting"), listed)]
     return page.page("Evidence", "\n".join(body), origin=page.Origin((view.source,), command))
+
+
+def controls_picture(record: ExperimentRecord) -> str:
+    """The gains over uniform of all controls, a chart for each kernel size."""
+    run = [line for found in ranked(record).values() for line in found]
+    return page.grid(results.gains_figure(row, found) for row, found in by(lambda line: line.shown_row, run).items())
 
 
 def _claim(finding: Finding, view: View) -> str:

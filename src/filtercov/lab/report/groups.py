@@ -1,7 +1,7 @@
 """Groups of runs side by side: the answer in a sentence, a table, learning curves with bands, filters before and after.
 
 Runs of one group differ in their seed alone. A group and its baseline share seeds, so differences are paired. Pages of
-experiments and of evidence, comparisons and the demonstration are all made of this.
+experiments, of evidence and of comparisons are all made of this.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from filtercov.lab.report.charts import COLOURS, Series, line_chart
 from filtercov.lab.report.pictures import filters_picture
 from filtercov.lab.report.results_statistics import (
     METHOD,
+    MOST_SEEDS,
     Difference,
     Summary,
     paired_difference,
@@ -29,8 +30,8 @@ from filtercov.lab.report.results_statistics import (
 from filtercov.printable import counted
 
 FILTERS = 8  # of a layer that are shown
-MOST_SEEDS = 200  # worth naming
 Table = list[list[str]]  # of text, the first row its heading
+Part = str | Table  # a paragraph or a table, of which texts and pages are made
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,27 +87,22 @@ class Group:
 
 G = TypeVar("G", bound=Group)
 K = TypeVar("K")
+T = TypeVar("T")
 
 
-def groups_of(
-    runs: Mapping[str, Sequence[FinishedRun]],
-    *,
-    against: Mapping[str, str],
-    paper: Mapping[str, Summary | None] | None = None,
-) -> list[Group]:
-    """A group for each label, with the group of the label `against` it as its baseline and the paper's number."""
-    alone = {label: Group(label, members, paper=(paper or {}).get(label)) for label, members in runs.items()}
+def with_baselines(groups: Mapping[K, G], baseline: Callable[[K], K]) -> list[G]:
+    """Each group with the one of its `baseline` key as the baseline, if there is one and it is another."""
     return [
-        group if against[label] == label else replace(group, baseline=alone.get(against[label]))
-        for label, group in alone.items()
+        group if baseline(key) == key else replace(group, baseline=groups.get(baseline(key)))
+        for key, group in groups.items()
     ]
 
 
-def by(key: Callable[[G], K], groups: Iterable[G]) -> dict[K, list[G]]:
-    """Groups by a key, in their order."""
-    found: dict[K, list[G]] = {}
-    for group in groups:
-        found.setdefault(key(group), []).append(group)
+def by(key: Callable[[T], K], items: Iterable[T]) -> dict[K, list[T]]:
+    """Items by a key, in their order."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
     return found
 
 
@@ -131,13 +127,13 @@ def sentence(group: Group) -> str:
     if d.low is None or d.high is None:
         return f"{words} ({'one seed' if d.n == 1 else 'no spread'}: no verdict){paper}."
     words += f", [{d.low:+.2f}, {d.high:+.2f}], n = {d.n}{paper}"
-    if d.decided:
-        since = _ahead_since(*((group, other) if d.mean > 0 else (other, group)))
-        return f"{words}; {'ahead' if d.mean > 0 else 'behind'} from epoch {since}." if since else f"{words}."
-    spread = np.std([group.by_seed[s] - other.by_seed[s] for s in group.by_seed if s in other.by_seed], ddof=1)
-    needed = seeds_needed(float(spread), effect=abs(d.mean)) if abs(d.mean) > spread / 8 else MOST_SEEDS + 1
-    enough = f"about {needed} seeds would be" if needed <= MOST_SEEDS else f"not even {MOST_SEEDS} seeds would be"
-    return f"{words}: too few to tell; {enough} enough for a difference of that size."
+    if d.sign:
+        since = _ahead_since(*((group, other) if d.sign > 0 else (other, group)))
+        return f"{words}; {'ahead' if d.sign > 0 else 'behind'} from epoch {since}." if since else f"{words}."
+    std = np.std([group.by_seed[seed] - other.by_seed[seed] for seed in group.by_seed.keys() & other.by_seed], ddof=1)
+    needed = seeds_needed(float(std), effect=abs(d.mean))
+    seeds = f"about {needed}" if needed else f"not even {MOST_SEEDS}"
+    return f"{words}: too few to tell; {seeds} seeds would be enough for a difference of that size."
 
 
 def _ahead_since(winner: Group, other: Group) -> int | None:
@@ -147,35 +143,34 @@ def _ahead_since(winner: Group, other: Group) -> int | None:
     return None if len(ours) == 1 else int(behind[-1]) + 2 if len(behind) else 1
 
 
-def tabulate(groups: Iterable[G], columns: Mapping[str, Callable[[G], object]]) -> Table:
-    """A row for each group below a heading; None is an empty cell, and columns with nothing else are left out."""
-    made = ([cell(group) for cell in columns.values()] for group in groups)
-    rows = [["" if cell is None else str(cell) for cell in row] for row in made]
-    used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    return [[row[i] for i in used] for row in [list(columns), *rows]]
+def tabulate(rows: Iterable[Mapping[str, object]]) -> Table:
+    """Rows by column as text below a heading; None is an empty cell, and columns with nothing else are left out.
+
+    >>> tabulate([{"net": "a", "n": 3, "note": None}, {"net": "b", "n": None, "note": None}])
+    [['net', 'n'], ['a', '3'], ['b', '']]
+    """
+    shown = [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in rows]
+    used = [name for name in shown[0] if any(row[name] for row in shown)]
+    return [used, *([row[name] for name in used] for row in shown)]
 
 
 def group_table(groups: Sequence[Group]) -> Table:
     """Accuracy, paired difference, the paper's number and time a step of each group."""
-
-    def difference(group: Group) -> object:
-        found = group.difference
-        return found.interval if found and found.n == len(group.runs) else found
-
-    return tabulate(
-        groups,
-        {
-            "runs": lambda group: group.label,
-            "accuracy, %": lambda group: group.measured,
-            "difference": difference,
-            "n": lambda group: len(group.runs),
-            "the paper's": lambda group: group.paper,
-            "from the paper's": lambda group: (
-                group.measured and group.paper and welch_interval(group.measured, group.paper)
-            ),
-            "ms a step": lambda group: group.step_seconds and f"{1000 * group.step_seconds:.0f}",
-        },
-    )
+    rows = []
+    for group in groups:
+        measured, paper, found, seconds = group.measured, group.paper, group.difference, group.step_seconds
+        rows.append(
+            {
+                "runs": group.label,
+                "accuracy, %": measured,
+                "difference": found.interval if found and found.n == len(group.runs) else found,
+                "n": len(group.runs),
+                "the paper's": paper,
+                "from the paper's": welch_interval(measured, paper) if measured and paper else None,
+                "ms a step": f"{1000 * seconds:.0f}" if seconds else None,
+            }
+        )
+    return tabulate(rows)
 
 
 def curves_figure(groups: Sequence[Group], what: str) -> str:
@@ -191,13 +186,10 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
         frozen = names.count(name) > 1 and group.label.endswith(", frozen")
         curves = np.array([run.curve for run in group.runs])
         points = [(float(epoch), float(mean)) for epoch, mean in enumerate(curves.mean(axis=0), start=1)]
-        spread = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
-        series.append(Series(group.label, points, spread, dashed=frozen or place >= COLOURS, colour=place))
+        band = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
+        series.append(Series(group.label, points, band, dashed=frozen or place >= COLOURS, colour=place))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
-    counts = [len(group.runs) for group in drawn]
-    band = "; bands are one standard deviation" if max(counts) > 1 else ""
-    words = f"{page.text(what)}, {show_seeds(counts, spread=False)}{band}"
-    return page.figure(chart, words)
+    return page.figure(chart, page.text(f"{what}, {show_seeds(len(group.runs) for group in drawn)}"))
 
 
 def filters_section(groups: Sequence[Group]) -> str:
@@ -206,7 +198,7 @@ def filters_section(groups: Sequence[Group]) -> str:
     for group in groups:
         layers = list(group.runs[0].filters.items())
         figures = ""
-        for index in sorted({0, (len(layers) - 1) // 2, len(layers) - 1}) if layers else ():
+        for index in spread(len(layers)):
             name, both = layers[index]
             for filters, when in zip(both, ("before", "after"), strict=True):
                 drawn = filters_picture(filters[:FILTERS], columns=4, size=4 * 70)
@@ -217,9 +209,17 @@ def filters_section(groups: Sequence[Group]) -> str:
         f"The first {FILTERS} filters of the first, middle and last layer, each on its own scale: red is positive, "
         "blue negative."
     )
-    return (
-        f'<h2>Filters before and after training</h2><p>{words}</p><div class="pairs">{blocks}</div>' if blocks else ""
-    )
+    heading = f"<h2>Filters before and after training</h2><p>{words}</p>"
+    return f'{heading}<div class="pairs">{blocks}</div>' if blocks else ""
+
+
+def spread(count: int, most: int = 3) -> list[int]:
+    """Layers spread over depth, the first and the last among them.
+
+    >>> spread(9), spread(2), spread(0)
+    ([0, 4, 8], [0, 1], [])
+    """
+    return sorted({round(x) for x in np.linspace(0, count - 1, most)}) if count else []
 
 
 def groups_body(groups: Sequence[Group]) -> str:
@@ -230,8 +230,13 @@ def groups_body(groups: Sequence[Group]) -> str:
 
 
 def groups_page(
-    title: str, groups: Sequence[Group], *, notes: Iterable[str] = (), origin: page.Origin = page.NOWHERE
+    title: str,
+    groups: Sequence[Group],
+    *,
+    notes: Iterable[str] = (),
+    below: str = "",
+    origin: page.Origin = page.NOWHERE,
 ) -> str:
-    """A page of groups: the answer first."""
-    body = [page.heading(title, page.lines(answer(groups))), *map(page.note, notes), groups_body(groups)]
-    return page.page(f"{title} · filtercov", "\n".join(body), origin=origin)
+    """A page of groups: the answer first, and HTML of one's own `below` the rest."""
+    body = [page.heading(title, page.lines(answer(groups))), *map(page.note, notes), groups_body(groups), below]
+    return page.page(f"{title} · filtercov", "\n".join(filter(None, body)), origin=origin)

@@ -1,4 +1,4 @@
-"""The page of an experiment, and beside it the same table as Markdown, CSV and LaTeX.
+"""The page of an experiment, and beside it the same table as Markdown and CSV.
 
 The paper's numbers stand beside ours wherever it has any. Its accuracies are of larger runs than those of a reduced
 scale; its gains over uniform can be compared all the same, and have charts of their own.
@@ -7,7 +7,7 @@ scale; its gains over uniform can be compared all the same, and have charts of t
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -20,7 +20,7 @@ from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
 from filtercov.lab.report import results_table as texts
 from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
-from filtercov.lab.report.groups import by, curves_figure, sentence
+from filtercov.lab.report.groups import by, curves_figure, sentence, spread
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
@@ -30,7 +30,8 @@ from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.schedule import PRESETS, SawtoothSchedule, Schedule, fit_layer, relative_depth
 
-TEXTS = {".md": texts.to_markdown, ".csv": texts.to_csv, ".tex": texts.to_latex}
+TEXTS = {".md": texts.to_markdown, ".csv": texts.to_csv}
+Dots = dict[str, dict[str, Dot]]  # by initialisation, and by whether filters train
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
 STAGES = (2, 2, 6, 2)  # of ConvNeXt-Atto
 KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
@@ -40,7 +41,7 @@ PICTURE = 135  # pixels across
 def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: str = "") -> list[Path]:
     """Write the pages and texts of some experiments and return the paths; pages end with the `command` that made them.
 
-    One experiment becomes `out` and, beside it, .md, .csv and .tex. Of several each becomes such a set, named after the
+    One experiment becomes `out` and, beside it, .md and .csv. Of several each becomes such a set, named after the
     experiment, and `out` lists them.
     """
     check_place(out)
@@ -93,7 +94,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     lead = _lead(record, found, finding)
     body = [page.heading(title, page.text(lead)), f"<p>{page.text(texts.introduction(record))}</p>"]
     body += [page.note(words, warning=True) for words in texts.warnings(record)]
-    body += [claim_picture(finding)] if finding and finding.begun else []
+    body += [claim_picture(finding)] if finding and finding.run else []
     if found:
         counts = [line.measured.n for line in found if line.measured]
         words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
@@ -112,8 +113,9 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     charts = _charts(record, [line for line in found if line.measured])
     body += ["<h2>Figures</h2>", page.grid(charts)] if charts else []
     body += ["<h2>Pictures</h2>", *drawn] if drawn else []
-    curves = _learning_curves(found)
-    body += ["<h2>Learning curves</h2>", page.grid(curves)] if curves else []
+    alike = by(lambda line: f"{line.cell.row}, {line.cell.filters}: {line.cell.trained}", found)
+    curves = page.grid(curves_figure(each, title) for title, each in alike.items() if len(each) <= MOST_CURVES)
+    body += ["<h2>Learning curves</h2>", curves] if "<svg" in curves else []
     facts = {**record.versions, "training time": duration(record.seconds)}
     items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
     body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
@@ -151,70 +153,48 @@ def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
         frozen = Series("frozen", [(s.kernel_size, 1000 * s.frozen) for s in record.speeds], colour=1)
         chart = line_chart([thawed, frozen], label="step time", x_label="kernel size", y_label="milliseconds", low=0.0)
         return [page.figure(chart, "time of a training step by kernel size")]
-    return _epoch_charts(complete) if record.chart == "lines" else _dots(complete)
-
-
-def _dots(found: Sequence[Line]) -> list[str]:
-    """For each row its accuracies, and its gains over uniform where there is a uniform to compare with."""
+    if record.chart == "lines":
+        return [_epochs_figure(row, found) for row, found in by(lambda line: line.cell.row, complete).items()]
     figures = []
-    for name, members in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", found).items():
-        rows = rows_of_dots(members, _accuracy)
-        chart = dot_chart(rows, label=f"accuracy by initialisation, {name}")
-        figures.append(page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation"))
-        figures.append(gains_figure(name, members))
-    return [figure for figure in figures if figure]
+    for row, found in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", complete).items():
+        figures += [_accuracies_figure(row, found), gains_figure(row, found)]
+    return list(filter(None, figures))
+
+
+def _accuracies_figure(name: str, found: Sequence[Line]) -> str:
+    """The accuracies of a row with the paper's as rings."""
+    rows: Dots = defaultdict(dict)
+    for line in found:
+        if m := line.measured:
+            low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
+            paper = line.paper.mean if line.paper else None
+            rows[line.cell.init][line.cell.filters] = Dot(m.mean, low, high, paper, str(m))
+    chart = dot_chart(rows, label=f"accuracy by initialisation, {name}")
+    return page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation")
 
 
 def gains_figure(name: str, found: Sequence[Line]) -> str:
     """The gains over uniform of a row with the paper's as rings; empty if there are none."""
-    gains = rows_of_dots(found, _gain)
-    if not gains:
+    rows: Dots = defaultdict(dict)
+    for line in found:
+        if d := line.difference:
+            rows[line.cell.init][line.cell.filters] = Dot(d.mean, d.low, d.high, line.paper_difference, str(d))
+    if not rows:
         return ""
-    chart = dot_chart(gains, label=f"points above uniform, {name}", shows=[0.0])
+    chart = dot_chart(rows, label=f"points above uniform, {name}", shows=[0.0])
     return page.figure(chart, f"{page.text(name)}: points above uniform with the same seeds, {INTERVAL}s")
 
 
-def rows_of_dots(found: Sequence[Line], dot: Callable[[Line], Dot | None]) -> dict[str, dict[str, Dot]]:
-    """A dot of each line by initialisation and whether filters train, where there is one."""
-    rows: dict[str, dict[str, Dot]] = defaultdict(dict)
-    for line in found:
-        if drawn := dot(line):
-            rows[line.cell.init][line.cell.filters] = drawn
-    return rows
-
-
-def _accuracy(line: Line) -> Dot | None:
-    if not (m := line.measured):
-        return None
-    low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
-    return Dot(m.mean, low, high, line.paper.mean if line.paper else None, str(m))
-
-
-def _gain(line: Line) -> Dot | None:
-    d = line.difference
-    return Dot(d.mean, d.low, d.high, line.paper_difference, str(d)) if d else None
-
-
-def _epoch_charts(found: Sequence[Line]) -> list[str]:
-    """Accuracy over the length of training for each row, each point a schedule of its own."""
-    figures = []
-    for row, members in by(lambda line: line.cell.row, found).items():
-        series = []
-        for colour, (init, points) in enumerate(by(lambda line: line.cell.init, members).items()):
-            summaries = [(float(line.cell.trained.epochs), m) for line in points if (m := line.measured)]
-            means = [(epochs, m.mean) for epochs, m in summaries]
-            series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
-        chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
-        seeds = show_seeds(len(line.runs) for line in members)
-        figures.append(page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}"))
-    return figures
-
-
-def _learning_curves(found: Sequence[Line]) -> list[str]:
-    """Test accuracy after each epoch, a chart per row; one epoch makes no curve."""
-    charts = by(lambda line: f"{line.cell.row}, {line.cell.filters}: {line.cell.trained}", found)
-    drawn = (curves_figure(each, title) for title, each in charts.items() if len(each) <= MOST_CURVES)
-    return [figure for figure in drawn if figure]
+def _epochs_figure(row: str, found: Sequence[Line]) -> str:
+    """Accuracy over the length of training for a row, each point a schedule of its own."""
+    series = []
+    for colour, (init, points) in enumerate(by(lambda line: line.cell.init, found).items()):
+        summaries = [(float(line.cell.trained.epochs), m) for line in points if (m := line.measured)]
+        means = [(epochs, m.mean) for epochs, m in summaries]
+        series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
+    chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
+    seeds = show_seeds(len(line.runs) for line in found)
+    return page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}")
 
 
 def _drawing(drawing: DrawingRecord) -> str:
@@ -232,8 +212,9 @@ def _drawing(drawing: DrawingRecord) -> str:
     if drawing.directory is not None and drawing.kind == "filters":
         return _filters(read_target(drawing.directory))
     if drawing.directory is not None:
-        layers = read_target(drawing.directory).statistics.layers
-        found = {f"layer {i + 1}": (layers[i].covariance, layers[i].kernel_size, PICTURE) for i in _spread(len(layers))}
+        layers = list(enumerate(read_target(drawing.directory).statistics.layers, start=1))
+        some = [layers[i] for i in spread(len(layers), LAYERS)]
+        found = {f"layer {i}": (layer.covariance, layer.kernel_size, PICTURE) for i, layer in some}
     elif drawing.kind == "construction":
         found = {name: (cov, (7, 7), 2 * PICTURE) for name, cov in construction_parts(7, math.pi / 2).items()}
     else:
@@ -246,7 +227,7 @@ def _drawing(drawing: DrawingRecord) -> str:
 def _filters(target: Target) -> str:
     """Filters of the first, middle and last layer, a row each: learned, drawn from their covariance, closed form."""
     rng, shown = np.random.default_rng(0), {}
-    for i in _spread(len(target.statistics.layers), 3):
+    for i in spread(len(target.statistics.layers)):
         layer = target.statistics.layers[i]
         shown[f"layer {i + 1}, learned"] = target.filters[layer.name][:16]
         drawn = sampled(layer.covariance, layer.kernel_size, rng, mean=layer.mean)
@@ -255,8 +236,3 @@ def _filters(target: Target) -> str:
             constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
             shown[f"layer {i + 1}, closed form"] = constructed
     return page.grid(filters_picture(filters, size=2 * PICTURE).figure(name) for name, filters in shown.items())
-
-
-def _spread(count: int, most: int = LAYERS) -> list[int]:
-    """Layers spread over depth, the first and the last among them."""
-    return sorted({round(x) for x in np.linspace(0, count - 1, most)})

@@ -1,4 +1,4 @@
-"""What an experiment's record says of the claim that it is to settle.
+"""What an experiment's record says of the claim that it is to settle, and how all claims ended.
 
 Each comparison is judged by Student's 95 % interval over seeds. What must be above zero holds if all of the interval
 is, is contradicted if all of it is below, and shows no difference if it lies within ±1 point. What must be the same
@@ -15,6 +15,7 @@ comparison is settled and some show none. Everything else is open, and a claim o
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import numpy as np
@@ -22,8 +23,9 @@ import numpy as np
 from filtercov.lab.experiments.paper import CLAIMS, MARGIN, CellName, Claim, Comparison
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.groups import Table
+from filtercov.lab.report.groups import Table, tabulate
 from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, Difference, paired_difference, t_quantile
+from filtercov.printable import counted
 
 ClaimVerdict = Literal["holds", "contradicted", "no difference", "open", "not run"]
 
@@ -34,6 +36,13 @@ VERDICTS: Mapping[ClaimVerdict, tuple[str, str]] = {  # of one, of several
     "open": ("is open", "are open"),
     "not run": ("was not run", "were not run"),
 }
+
+CLAIM_WORDS = (
+    "Each claim is settled by comparisons that were written down before their runs, paired over seeds, with Student's "
+    f"{INTERVAL}. It holds if every comparison does, is contradicted if one is after correcting for their number, "
+    "shows no difference if all are settled and some lie within ±1 point, and is open otherwise. Ours is the "
+    "comparison that is worst for the claim, in points (C14: percent of a step's time); the paper's is for its cells."
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class Compared:
     def verdict(self, among: int = 1) -> ClaimVerdict:
         """What the interval says of what is asked, widened as one of `among` comparisons must be to count alone."""
         d, least = self.difference, self.comparison.least
+        most = MARGIN if self.comparison.asks == "same" else inf
         if d is None:
             return "not run"
         if d.low is None or d.high is None:
@@ -54,17 +64,11 @@ class Compared:
         wider = t_quantile(1 - (1 - CONFIDENCE) / among, d.n - 1) / t_quantile(CONFIDENCE, d.n - 1)
         half = wider * (d.high - d.low) / 2
         low, high = d.mean - half, d.mean + half
-        within = low > -MARGIN and high < MARGIN
-        if self.comparison.asks == "same":
-            return "holds" if within else "contradicted" if low > MARGIN or high < -MARGIN else "open"
-        if low > least:
+        if low > least and high < most:
             return "holds"
-        return "contradicted" if high < least else "no difference" if within else "open"
-
-    @property
-    def shown_verdict(self) -> str:
-        """The verdict, and whether it decides nothing."""
-        return f"{self.verdict()}, beside the claim" if self.comparison.beside and self.difference else self.verdict()
+        if high < least or low > most:
+            return "contradicted"
+        return "no difference" if low > -MARGIN and high < MARGIN else "open"
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,19 @@ class Finding:
         return "no difference" if verdicts <= {"holds", "no difference"} else "open"
 
     @property
+    def worst(self) -> Compared | None:
+        """The comparison that is worst for the claim: it contradicts most clearly, or is furthest from holding."""
+
+        def end(one: Compared) -> float:
+            d = one.difference
+            assert d is not None
+            if self.verdict == "contradicted":
+                return inf if d.high is None else d.high
+            return d.mean if d.low is None else d.low
+
+        return min(self.run, key=end, default=None)
+
+    @property
     def n(self) -> int:
         """The fewest seeds, or turns of a timing, that any of these had; 0 if none was run."""
         return min((one.difference.n for one in self.run if one.difference), default=0)
@@ -104,11 +121,6 @@ class Finding:
     def in_part(self) -> bool:
         """Whether some comparisons that decide were run, and not all."""
         return 0 < len(self.run) < len(self.counted)
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is anything to show."""
-        return any(one.difference for one in self.compared)
 
     @property
     def sentence(self) -> str:
@@ -157,28 +169,66 @@ def judge_claim(claim: Claim, record: ExperimentRecord | None) -> Finding:
 
 def finding_of(record: ExperimentRecord) -> Finding | None:
     """The finding on the claim that a record belongs to, if any."""
-    claims = [claim for claim in CLAIMS if claim.experiment == record.name]
-    return judge_claim(claims[0], record) if claims else None
+    return next((judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name), None)
 
 
 def claim_line(record: ExperimentRecord) -> str:
     """The finding on a record's claim in a line, empty if it belongs to no claim."""
-    finding = finding_of(record)
-    if finding is None:
+    if not (finding := finding_of(record)):
         return ""
     return f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}"
 
 
 def comparison_table(finding: Finding) -> Table:
     """A line for each comparison of a claim."""
-    rows = [["comparison", "must be", "the paper's", f"ours, {INTERVAL}", "verdict"]]
-    for one in finding.compared:
-        ours = str(one.difference or "not run")
-        rows.append([one.comparison.says, one.comparison.needed, paper_range([one]), ours, one.shown_verdict])
-    return rows
+    return tabulate(
+        {
+            "comparison": one.comparison.says,
+            "must be": one.comparison.needed,
+            "the paper's": paper_range([one]),
+            f"ours, {INTERVAL}": one.difference or "not run",
+            "verdict": f"{one.verdict()}, beside the claim" if one.comparison.beside else one.verdict(),
+        }
+        for one in finding.compared
+    )
 
 
 def paper_range(compared: Sequence[Compared]) -> str:
     """The paper's own differences, the least and the largest; empty where its tables have none."""
     found = sorted(one.paper for one in compared if one.paper is not None)
     return " to ".join(dict.fromkeys(f"{number:+.2f}" for number in (found[:1] + found[-1:])))
+
+
+def claims_answer(findings: Sequence[Finding]) -> str:
+    """How many claims hold, are contradicted, show no difference, are open and were not run, and which."""
+    if not any(finding.run for finding in findings):
+        return f"None of the {len(findings)} claims has been run yet."
+    said = []
+    for verdict in VERDICTS:
+        if numbers := [finding.claim.number for finding in findings if finding.verdict == verdict]:
+            which = f" ({', '.join(numbers)})" if verdict != "not run" else ""
+            said.append(f"{tally([verdict] * len(numbers))}{which}")
+    in_part = sum(finding.in_part for finding in findings)
+    partly = f"; {in_part} {'was' if in_part == 1 else 'were'} run in part only" if in_part else ""
+    return f"Of {counted(len(findings), 'claim')} {', '.join(said)}{partly}."
+
+
+def claim_table(findings: Iterable[Finding]) -> Table:
+    """A line for each claim: the verdict, our difference, the paper's and n."""
+    rows = []
+    for finding in findings:
+        worst, run = finding.worst, len(finding.run)
+        ours = [worst.difference.interval] if worst and worst.difference else []
+        ours += [f"the worst of {run}"] if run > 1 else []
+        ours += [f"{len(finding.counted) - run} not run"] if finding.in_part else []
+        rows.append(
+            {
+                "#": finding.claim.number,
+                "claim": finding.claim.says,
+                "verdict": finding.verdict,
+                f"ours, {INTERVAL}": ", ".join(ours),
+                "the paper's": paper_range([worst] if worst else finding.counted),
+                "n": finding.n or None,
+            }
+        )
+    return tabulate(rows)

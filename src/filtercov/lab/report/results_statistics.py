@@ -15,6 +15,7 @@ import numpy as np
 
 CONFIDENCE = 0.95
 INTERVAL = f"{CONFIDENCE:.0%} interval"
+MOST_SEEDS = 200  # worth naming
 METHOD = (
     f"Differences are means over the n seeds that both sides have, in brackets Student's {INTERVAL} for independent "
     "and normal differences. One seed: no interval, no verdict."
@@ -62,9 +63,11 @@ class Difference:
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
     @property
-    def decided(self) -> bool:
-        """Whether the interval lies on one side of zero."""
-        return self.low is not None and self.high is not None and self.low * self.high > 0
+    def sign(self) -> int:
+        """The side of zero on which the interval lies, 1 or -1; 0 if it lies on both or was not measured."""
+        if self.low is None or self.high is None:
+            return 0
+        return (self.low > 0) - (self.high < 0)
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -106,26 +109,23 @@ def welch_interval(ours: Summary, theirs: Summary) -> str:
     return Difference(mean, mean - half, mean + half, ours.n).interval
 
 
-def show_seeds(counts: Iterable[int], *, spread: bool = True) -> str:
-    """How numbers over so many seeds are called in a caption; `spread` says whether it is shown beside them.
+def show_seeds(counts: Iterable[int]) -> str:
+    """How numbers over so many seeds are called in a caption.
 
-    >>> show_seeds([3, 3]), show_seeds([1, 3], spread=False), show_seeds([1, 1])
-    ('mean ± standard deviation over 3 seeds', 'mean over 1 to 3 seeds', 'one seed each')
+    >>> show_seeds([3, 3]), show_seeds([1, 3]), show_seeds([1, 1])
+    ('mean ± standard deviation over 3 seeds', 'mean ± standard deviation over 1 to 3 seeds', 'one seed each')
     """
     found = sorted(set(counts))
     if found == [1]:
         return "one seed each"
-    seeds = str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
-    return f"mean{' ± standard deviation' if spread else ''} over {seeds} seeds"
+    return f"mean ± standard deviation over {f'{found[0]} to ' * (len(found) > 1)}{found[-1]} seeds"
 
 
-def seeds_needed(std: float, *, effect: float, wanted: float = 0.8) -> int:
-    """About how many seeds tell a true difference of `effect` from zero with probability `wanted`; `std` is above 0."""
+def seeds_needed(std: float, *, effect: float, wanted: float = 0.8, most: int = MOST_SEEDS) -> int | None:
+    """About how many seeds, of at most so many, tell a true difference of `effect` with probability `wanted`."""
     beyond = NormalDist().inv_cdf(wanted)  # the mean is normal; the critical value counts as known
-    n = 2
-    while effect * math.sqrt(n) / std < t_quantile(CONFIDENCE, n - 1) + beyond:
-        n += 1
-    return n
+    enough = (n for n in range(2, most + 1) if effect * math.sqrt(n) / std >= t_quantile(CONFIDENCE, n - 1) + beyond)
+    return next(enough, None)
 
 
 @lru_cache

@@ -1,37 +1,32 @@
-"""An experiment's numbers as a table beside the paper's and uniform's: Markdown, CSV, LaTeX and the terminal."""
+"""An experiment's numbers as a table beside the paper's and uniform's: Markdown, CSV and the terminal."""
 
 import csv
 import io
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
+from filtercov.lab.experiments.paper_numbers import CellName
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
-from filtercov.lab.report.groups import FinishedRun, Group, Table, by, tabulate
-from filtercov.lab.report.results_claims import claim_line, comparison_table, finding_of
-from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary, paired_difference
+from filtercov.lab.report.groups import FinishedRun, Group, Part, Table, by, tabulate, with_baselines
+from filtercov.lab.report.results_claims import ClaimVerdict, claim_line, comparison_table, finding_of, tally
+from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
 
 BASELINE = "uniform"
+OURS = "closed-form"
+NAMED = 3  # of the runs that are missing
 BY_CHANCE = round(1 / (1 - CONFIDENCE))
 SIGNS = (
     "A sign holds if the whole interval lies on its side of zero, is contradicted if it lies on the other, and is open "
     f"otherwise; where there is no difference at all, one in {BY_CHANCE} is decided by chance."
 )
-NAMED = 3  # of the runs that are missing
-OURS = "closed-form"
 TOLD_APART = (
     f"Two initialisations are told apart if the {INTERVAL} of their difference, paired over seeds, lies "
     f"on one side of zero; without any difference one pair in {BY_CHANCE} is told apart by chance."
-)
-_LATEX = str.maketrans(
-    {character: f"\\{character}" for character in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
-    | {"σ": r"$\sigma$", "±": r"$\pm$"}
 )
 
 
@@ -50,73 +45,54 @@ class Line(Group):
         return str(paper) if trained == paper else f"{trained} ({paper})"
 
     @property
-    def gain(self) -> float:
-        """The mean difference from uniform, by which lines are sorted: uniform comes last."""
-        return self.difference.mean if self.difference else -inf
-
-    @property
-    def verdict(self) -> Literal["holds", "contradicted", "open"] | None:
+    def verdict(self) -> ClaimVerdict | None:
         """Whether the sign of the paper's difference holds; None if that is zero or fewer than two seeds are shared."""
         papers, found = self.paper_difference, self.difference
         if not self.judged or not papers or not found or found.n < 2:
             return None
-        return "open" if not found.decided else "holds" if found.mean * papers > 0 else "contradicted"
+        return "open" if not found.sign else "holds" if found.sign * papers > 0 else "contradicted"
 
 
 def lines(record: ExperimentRecord) -> list[Line]:
     """A line per cell, in the experiment's order."""
-
-    def line(cell: CellRecord, baseline: Line | None = None) -> Line:
-        return Line(
+    found = {
+        CellName(cell.row, cell.column, cell.epochs): Line(
             label=f"{cell.init}, {cell.filters}",
             runs=[FinishedRun(seed, curve) for seed, curve in zip(cell.seeds, cell.curves, strict=True)],
-            baseline=baseline,
             paper=Summary(cell.paper.mean, cell.paper.std) if cell.paper else None,
             cell=cell,
             shown_row=f"{cell.row}: {cell.trained.model}" if record.reduced else cell.row,
             judged=find_scale(record.scale).judges,
         )
-
-    uniform = {(cell.row, cell.epochs, cell.filters): line(cell) for cell in record.cells if cell.init == BASELINE}
-    return [
-        line(cell, None if cell.init == BASELINE else uniform.get((cell.row, cell.epochs, cell.filters)))
         for cell in record.cells
-    ]
+    }
+    return with_baselines(found, lambda name: replace(name, column=f"{name.filters}/{BASELINE}"))
 
 
 def table(found: Sequence[Line], *, networks: bool = True) -> Table:
     """The numbers of lines beside the paper's and uniform's; `networks` names those trained in place of the paper's."""
     return tabulate(
-        found,
         {
-            "row": lambda line: line.shown_row if networks else line.cell.row,
-            "epochs (the paper's)": lambda line: line.shown_epochs,
-            "filters": lambda line: line.cell.filters,
-            "initialisation": lambda line: line.cell.init,
-            "measured": lambda line: line.measured or f"missing {counted(len(line.cell.missing), 'run')}",
-            "over uniform": lambda line: line.difference,
-            "n": lambda line: len(line.runs) or None,
-            "paper": lambda line: line.paper,
-            "in the paper": lambda line: None if line.paper_difference is None else f"{line.paper_difference:+.2f}",
-            "the paper's sign": lambda line: line.verdict,
-        },
+            "row": line.shown_row if networks else line.cell.row,
+            "epochs (the paper's)": line.shown_epochs,
+            "filters": line.cell.filters,
+            "initialisation": line.cell.init,
+            "measured": line.measured or f"missing {counted(len(line.cell.missing), 'run')}",
+            "over uniform": line.difference,
+            "n": len(line.runs) or None,
+            "paper": line.paper,
+            "in the paper": None if line.paper_difference is None else f"{line.paper_difference:+.2f}",
+            "the paper's sign": line.verdict,
+        }
+        for line in found
     )
 
 
 def verdict_counts(found: Sequence[Line]) -> str:
     """How many of the paper's signs hold, are contradicted and are open; empty if none was judged."""
-    verdicts = Counter(line.verdict for line in found if line.verdict is not None)
-    if not verdicts:
-        return ""
-    return (
-        f"Of {verdicts.total()} signs of the paper's differences from uniform {verdicts['holds']} hold, "
-        f"{verdicts['contradicted']} are contradicted and {verdicts['open']} are open."
-    )
-
-
-def remarks(record: ExperimentRecord) -> list[str]:
-    """Everything that is said beside the tables."""
-    return [*notes(record), *warnings(record)]
+    verdicts = [line.verdict for line in found if line.verdict]
+    counts = f"Of {counted(len(verdicts), 'sign')} of the paper's differences from uniform {tally(verdicts)}."
+    return counts if verdicts else ""
 
 
 def notes(record: ExperimentRecord) -> list[str]:
@@ -147,12 +123,17 @@ def introduction(record: ExperimentRecord) -> str:
 
 
 def speed_table(record: ExperimentRecord) -> Table:
-    """The times of a step, thawed and frozen; a heading alone if none was timed."""
-    rows = [["network", "kernel", "thawed step, ms", "frozen step, ms", "frozen takes less"]]
-    for speed in record.speeds:
-        times = [f"{1000 * seconds:.1f}" for seconds in (speed.thawed, speed.frozen)]
-        rows.append([speed.model, str(speed.kernel_size), *times, f"{1 - speed.frozen / speed.thawed:.0%}"])
-    return rows
+    """The times of a step, thawed and frozen."""
+    return tabulate(
+        {
+            "network": speed.model,
+            "kernel": speed.kernel_size,
+            "thawed step, ms": f"{1000 * speed.thawed:.1f}",
+            "frozen step, ms": f"{1000 * speed.frozen:.1f}",
+            "frozen takes less": f"{1 - speed.frozen / speed.thawed:.0%}",
+        }
+        for speed in record.speeds
+    )
 
 
 def tables(record: ExperimentRecord) -> list[Table]:
@@ -160,22 +141,22 @@ def tables(record: ExperimentRecord) -> list[Table]:
     found, finding = lines(record), finding_of(record)
     shown = [table(found)] if found else []
     shown += [speed_table(record)] if record.speeds else []
-    return shown + ([comparison_table(finding)] if finding and finding.begun else [])
+    return shown + ([comparison_table(finding)] if finding and finding.run else [])
 
 
 def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
-    """The complete lines of each row, frozen and thawed, the largest gain over uniform first.
+    """The lines of each row, frozen and thawed, that can be compared with uniform, the largest gain first.
 
-    Rows need uniform, the closed form and a third; there are none unless the experiment is a ranking, at a scale whose
+    Rows need the closed form and another; there are none unless the experiment is a ranking, at a scale whose
     accuracies mean something.
     """
     if record.chart != "ranking" or not find_scale(record.scale).judges:
         return {}
-    rows = by(lambda line: f"{line.cell.row} {line.cell.filters}", (line for line in lines(record) if line.runs))
+    compared = (line for line in lines(record) if line.difference)
     return {
-        title: sorted(found, key=lambda line: -line.gain)
-        for title, found in rows.items()
-        if {BASELINE, OURS} < {line.cell.init for line in found}
+        title: sorted(found, key=lambda line: line.difference.mean if line.difference else 0.0, reverse=True)
+        for title, found in by(lambda line: f"{line.cell.row} {line.cell.filters}", compared).items()
+        if {OURS} < {line.cell.init for line in found}
     }
 
 
@@ -183,25 +164,22 @@ def standings(record: ExperimentRecord) -> list[str]:
     """For each row of a ranking a sentence: who is as good as the closed form, and who no better than uniform."""
     said = []
     for title, found in ranked(record).items():
-        others = {line.cell.init: line for line in found}
-        closed, _ = others.pop(OURS), others.pop(BASELINE)
-        kinds: dict[str, list[str]] = defaultdict(list)
-        for init, line in others.items():
-            kinds[_standing(line, closed)].append(init)
-        words = "".join(f"; {kind}: {', '.join(inits)}" for kind, inits in kinds.items())
-        said.append(f"{title}: the closed form gains {closed.difference or ''}{words}.")
+        (closed,) = (line for line in found if line.cell.init == OURS)
+        words = [f"{title}: the closed form gains {closed.difference}"]
+        for kind, members in by(partial(_standing, closed), (line for line in found if line is not closed)).items():
+            words.append(f"{kind}: {', '.join(line.cell.init for line in members)}")
+        said.append(f"{'; '.join(words)}.")
     return said
 
 
-def _standing(line: Line, closed: Line) -> str:
+def _standing(closed: Line, line: Line) -> str:
     """Where an initialisation stands between uniform and the closed form, if its interval tells."""
-    from_closed = paired_difference(line.by_seed, closed.by_seed)
-    if not from_closed or not from_closed.decided:
+    from_closed = replace(line, baseline=closed).difference
+    if not from_closed or not from_closed.sign:
         return "not told apart from it"
-    if from_closed.mean > 0:
+    if from_closed.sign > 0:
         return "better"
-    above = line.difference and line.difference.decided and line.gain > 0
-    return "between it and uniform" if above else "no better than uniform"
+    return "between it and uniform" if line.difference and line.difference.sign > 0 else "no better than uniform"
 
 
 def to_rows(record: ExperimentRecord) -> list[dict[str, Any]]:
@@ -233,22 +211,11 @@ def to_csv(record: ExperimentRecord) -> str:
 
 def to_markdown(record: ExperimentRecord) -> str:
     """The tables with what they need to be understood."""
-    said = [introduction(record), *filter(None, [claim_line(record)]), *remarks(record)]
-    parts = [f"## {record.title}", *said, *map(markdown_table, tables(record)), f"    {record.command}"]
-    return "\n\n".join(parts) + "\n"
+    said = [f"## {record.title}", introduction(record), claim_line(record), *notes(record), *warnings(record)]
+    return markdown([*said, *tables(record), f"    {record.command}"])
 
 
-def to_latex(record: ExperimentRecord) -> str:
-    """The table for booktabs."""
-    shown = table(lines(record))
-    head, *body = [" & ".join(text.translate(_LATEX) for text in row) + r" \\" for row in shown]
-    comments = [f"% {words}" for words in (record.command, record.title, *remarks(record))]
-    columns = "l" * 4 + "r" * (len(shown[0]) - 4)
-    opening, closing = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"], [r"\bottomrule"]
-    return "\n".join([*comments, *opening, *body, *closing, r"\end{tabular}", ""])
-
-
-def printed(record: ExperimentRecord) -> list[str | Table]:
+def printed(record: ExperimentRecord) -> list[Part]:
     """What a terminal or notebook shows of an experiment, line by line and table by table, before its notes."""
     title = f"{record.title} ({record.name}, scale {record.scale})"
     return [title, *tables(record), *filter(None, [claim_line(record)]), *warnings(record)]
@@ -258,6 +225,12 @@ def to_terminal(record: ExperimentRecord) -> str:
     """All that is printed of an experiment, tables in aligned columns."""
     parts = [*printed(record), *notes(record)]
     return "\n".join(part if isinstance(part, str) else "\n".join(aligned(part)) for part in parts)
+
+
+def markdown(parts: Iterable[Part]) -> str:
+    """Paragraphs and tables as Markdown; empty ones are left out."""
+    shown = (part if isinstance(part, str) else markdown_table(part) for part in parts if part)
+    return "\n\n".join(shown) + "\n"
 
 
 def markdown_table(rows: Table) -> str:

@@ -4,7 +4,6 @@ Runs of one setting that differ in initialisation, freezing and seed alone belon
 initialisation, frozen or thawed, and is compared with uniform filters in the same state.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runs import KeptRun, read_finished
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report import page
-from filtercov.lab.report.groups import FinishedRun, Group, answer, groups_body, groups_of
+from filtercov.lab.report.groups import FinishedRun, Group, answer, by, groups_body, with_baselines
 from filtercov.lab.report.results_statistics import Summary
 from filtercov.lab.training.rundir import RunDirectory
 from filtercov.printable import counted
@@ -46,22 +45,26 @@ class Setting:
 
 def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
     """Runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
-    found: dict[RunSpec, dict[str, list[FinishedRun]]] = defaultdict(lambda: defaultdict(list))
-    paper: dict[RunSpec, dict[str, Summary | None]] = defaultdict(dict)
-    for run in kept:
-        spec = run.spec
-        found[_common(spec)][_label(spec)].append(FinishedRun(spec.train.seed, run.curve))
-        paper[_common(spec)][_label(spec)] = _paper(spec)
-    titles = _titles(list(found))
-    settings = []
-    for common, labels in found.items():
-        ordered = sorted(labels, key=lambda label: (label.split()[0], "uniform" not in label, label))
-        uniform = {label: f"{label.split()[0]} uniform" for label in labels}
-        against = {label: uniform[label] if uniform[label] in labels else min(labels) for label in labels}
-        by_label = {label: sorted(labels[label], key=lambda run: run.seed) for label in ordered}
-        groups = groups_of(by_label, against=against, paper=paper[common])
-        settings.append(Setting(titles[common], groups, common.model))
-    return sorted(settings, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
+    trained = [(run.spec, FinishedRun(run.spec.train.seed, run.curve)) for run in kept]
+    settings = by(lambda each: _common(each[0]), trained)
+    titles = _titles(list(settings))
+    found = [Setting(titles[common], _groups(members), common.model) for common, members in settings.items()]
+    return sorted(found, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
+
+
+def _groups(trained: list[tuple[RunSpec, FinishedRun]]) -> list[Group]:
+    """The groups of one setting: frozen first, uniform before the others, which are compared with it."""
+    found = by(lambda each: _label(each[0]), trained)
+    groups = {}
+    for label in sorted(found, key=lambda label: (label.split()[0], "uniform" not in label, label)):
+        runs = sorted((run for _, run in found[label]), key=lambda run: run.seed)
+        groups[label] = Group(label, runs, paper=_paper(found[label][0][0]))
+
+    def baseline(label: str) -> str:
+        uniform = f"{label.split()[0]} uniform"
+        return uniform if uniform in groups else min(groups)
+
+    return with_baselines(groups, baseline)
 
 
 def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
@@ -69,29 +72,29 @@ def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
     directories = [root] if (root / "config.json").exists() else sorted(d.parent for d in root.glob("*/config.json"))
     runs, files, left_out = [], [], []
     for run in map(RunDirectory, directories):
+        if not run.done:
+            left_out.append(f"{run.path.name}: not finished")
+            continue
         try:
-            if run.done:
-                runs.append(read_finished(run))
-                files += [run.result, run.metrics]
-            else:
-                left_out.append(f"{run.path.name}: not finished")
+            runs.append(read_finished(run))
+            files += [run.result, run.metrics]
         except DamagedRunError as error:
             left_out.append(str(error))
     if not runs:
         why = f" ({'; '.join(left_out)})" if left_out else ""
         raise ConfigError(f"{root}: needed finished runs to report, found none{why}; filtercov train makes one")
-    settings = settings_of(runs)
-    several = len(settings) > 1
-    title = f"Runs in {root.name or root}" if several else settings[0].title
-    lead = f"{counted(len(settings), 'setting')}, each with its own table." if several else answer(settings[0].groups)
-    body = [page.heading(title, page.lines(lead))]
-    body += [page.note(f"left out: {words}", warning=True) for words in left_out]
-    for setting in settings:
-        if several:
-            body.append(f"<h2>{page.text(setting.title)}</h2><p>{page.lines(answer(setting.groups))}</p>")
-        body.append(groups_body(setting.groups))
+    first, *others = settings = settings_of(runs)
+    title, lead, body = first.title, answer(first.groups), groups_body(first.groups)
+    if others:
+        title, lead = f"Runs in {root.name or root}", f"{counted(len(settings), 'setting')}, each with its own table."
+        body = "\n".join(
+            f"<h2>{page.text(each.title)}</h2><p>{page.lines(answer(each.groups))}</p>\n{groups_body(each.groups)}"
+            for each in settings
+        )
+    notes = [page.note(f"left out: {words}", warning=True) for words in left_out]
     source = Source(f"{counted(len(runs), 'run')} in {root}", files_sha256(root, files))
-    return page.page(f"{title} · filtercov", "\n".join(body), origin=page.Origin((source,), command)), left_out
+    whole = "\n".join([page.heading(title, page.lines(lead)), *notes, body])
+    return page.page(f"{title} · filtercov", whole, origin=page.Origin((source,), command)), left_out
 
 
 def _common(spec: RunSpec) -> RunSpec:
@@ -107,11 +110,8 @@ def _label(spec: RunSpec) -> str:
 
 def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
     """A title for each setting, with the fields that tell apart those of the same network and data."""
-    alike: dict[str, list[RunSpec]] = defaultdict(list)
-    for spec in specs:
-        alike[str(Trained.of(spec))].append(spec)
     titles = {}
-    for words, members in alike.items():
+    for words, members in by(lambda spec: str(Trained.of(spec)), specs).items():
         flat = {spec: vars(spec) | vars(spec.train) | {"train": None} for spec in members}
         varied = [name for name in flat[members[0]] if len({repr(each[name]) for each in flat.values()}) > 1]
         for spec in members:
