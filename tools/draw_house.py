@@ -17,6 +17,7 @@ ROOMS: dict[str, tuple[int, int, str]] = {
     "lab.report": (230, 136, "tables, figures, pages"),
     "lab.reproduction": (405, 136, "a table from Python"),
     "lab.comparison": (560, 136, "on one's own images"),
+    "lab.demonstration": (700, 136, "in minutes"),
     "lab.costs": (690, 206, "what it would take"),
     "lab.bench": (85, 206, "steps on this machine"),
     "lab.experiments": (490, 206, "runs, the paper's tables"),
@@ -134,7 +135,7 @@ def house() -> str:
         '<g data-part="cli"><path class="floor" d="M10 88L390 10L770 88z"/><text class="name" x="390" y="54">cli</text>'
         '<text class="what" x="390" y="72">parse, call one function of either floor, print</text></g>',
         '<rect class="floor" x="10" y="98" width="760" height="224"/>',
-        '<text class="label" x="640" y="120">filtercov.lab</text>',
+        '<text class="label" x="20" y="118">filtercov.lab</text>',
         '<rect class="floor" x="10" y="354" width="760" height="296"/>',
         '<text class="label" x="20" y="642">filtercov</text>',
         '<rect class="floor" x="10" y="660" width="760" height="50"/>',

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import filtercov
-from filtercov.errors import ConfigError, DataError, ModelError
+from filtercov.errors import ConfigError, DataError, ModelError, RunError
 from filtercov.lab import compare
 from filtercov.lab.data import load
 from filtercov.lab.data.loader import TorchBatches
@@ -73,6 +73,7 @@ def test_what_is_done_is_not_trained_again_and_a_changed_setting_is_another_run(
     assert "4 runs of 4 steps" in capsys.readouterr().err
     done = results()
     assert own(pair, tmp_path).table == first.table
+    assert capsys.readouterr().err.count("finished before") == 4
     assert (results(), len(done)) == (done, 4)
     own(pair, tmp_path, lr=0.001)
     assert len(results()) == 8
@@ -145,3 +146,9 @@ def test_batches_of_a_dataset_depend_on_seed_and_epoch_alone_and_can_start_anywh
     assert not torch.equal(whole[0][0], next(batches.epoch(2))[0])
     judged = TorchBatches(pair[1], batch_size=15)
     assert torch.equal(torch.cat([images for images, _ in judged.epoch(0)]), pair[1].tensors[0])
+
+
+def test_more_runs_than_the_disk_holds_are_refused_before_the_first_step(pair, tmp_path):
+    with pytest.raises(RunError):
+        own(pair, tmp_path, seeds=10**12)
+    assert not (tmp_path / "runs").exists()

@@ -4,7 +4,7 @@ import pytest
 
 from filtercov.errors import RunError
 from filtercov.lab import comparison
-from filtercov.lab.comparison import demo_table, demonstrate
+from filtercov.lab.demonstration import demo_table, demonstrate
 from filtercov.lab.experiments.engines import Engine
 
 

@@ -12,7 +12,7 @@ from filtercov.cli import options
 from filtercov.cli.options import say, say_table
 from filtercov.cli.reproduce import interruptible
 from filtercov.lab.comparison import compare as run_comparison
-from filtercov.lab.comparison import demo_table, demonstrate
+from filtercov.lab.demonstration import demo_table, demonstrate
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.evidence import keep as keep_runs
@@ -83,11 +83,9 @@ def report(
     directory: Annotated[Path, typer.Argument(help="Runs, or evidence that filtercov keep made of them.")] = Path(
         options.RUNS
     ),
-    out: Annotated[Path, typer.Option(help="The page to write; .md, .csv and .tex go beside it.")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, typer.Option(help="The page to write; .md and .csv go beside it.")] = Path("report.html"),
 ) -> None:
-    """Write what the runs of a directory show as a page, Markdown, CSV and LaTeX; what is missing is named.
+    """Write what the runs of a directory show as a page, Markdown and CSV; what is missing is named.
 
     Of evidence, which has no weights: runs at the paper's size, its claims and the controls on one page, and a page for
     each experiment.

@@ -8,17 +8,15 @@ A network by name on images by name is trained by ordinary runs, as `filtercov t
 of one's own is trained here by `fit`, in a directory named by a hash of all that decides how the run ends, as far as
 that can be known: the source of functions, the settings, the content of data. Either way a run that was begun is
 continued, and one that is done is not trained again.
-
-`demonstrate` is the comparison of `filtercov demo`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,9 +26,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from filtercov.covariance import empirical_covariance
-from filtercov.covariance.closed_form import gaussian_covariance
-from filtercov.errors import ConfigError, DataError
+from filtercov.errors import ConfigError, DataError, RunError
 from filtercov.filters import freeze_, init_
 from filtercov.lab import models
 from filtercov.lab.data import Dataset, load
@@ -41,28 +37,19 @@ from filtercov.lab.experiments.initialisations import InitContext, find, fingerp
 from filtercov.lab.experiments.runs import Runs, accuracies
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
-from filtercov.lab.report.groups import (
-    FinishedRun,
-    Group,
-    Table,
-    answer,
-    group_table,
-    groups_page,
-    spread,
-    with_baselines,
-)
-from filtercov.lab.report.page import Origin, grid, write_output
-from filtercov.lab.report.pictures import BLOCKS, covariance_picture
+from filtercov.lab.report.groups import FinishedRun, Group, Table, answer, group_table, groups_page, with_baselines
+from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics
 from filtercov.lab.training.progress import duration
 from filtercov.nn import accelerate_
 from filtercov.printable import aligned, counted
-from filtercov.schedule import PRESETS, relative_depth
+from filtercov.schedule import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
 
 Images = Dataset | tuple[TorchBatches, TorchBatches]  # to train on, and to judge by
 
 TIMED_STEPS = 3
+COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
 FROZEN = ", frozen"  # ends the labels of columns whose filters stay as they are
 
 
@@ -111,7 +98,10 @@ class Trial:
     identity: dict[str, Any] = field(default_factory=dict)  # of a run that is no ordinary one: what decides it
 
     def train(self, batches: tuple[Batches, Batches], label: str) -> None:
-        """Train or continue a run that is no ordinary one."""
+        """Train or continue a run that is no ordinary one, unless it is done."""
+        if self.directory.done:
+            print(f"{label}: finished before", file=sys.stderr)
+            return
         model, progress = self.build(), progress_on(label=label)
         accelerate_(model)
         fit(model, *batches, self.config, self.directory.path, identity=self.identity, progress=progress)
@@ -181,11 +171,14 @@ def compare(
         directory = RunDirectory(runs.root / key_of({**identity, "train": config.to_dict()}))
         return Trial(directory, config, partial(_build, model, images, init, frozen, seed), identity=identity)
 
+    begun = [trial(*column, which[0]) for column in columns.values()]
+    first, *_ = [each.build() for each in begun]  # all are built: what does not fit is refused
+    count = len(columns) * len(which)
+    _check_disk(runs.root, first, count)
+    batches = partial(_batches, images, augment=augment, judged=judged)
+    _say_how_long(first, batches(begun[0].config)[0], epochs=epochs, runs=count, workers=engine.workers)
     trials = {label: [trial(*column, seed) for seed in which] for label, column in columns.items()}
     every = [(f"{label}, seed {each.config.seed}", each) for label, members in trials.items() for each in members]
-    first, *_ = [members[0].build() for members in trials.values()]  # all are built: what does not fit is refused
-    batches = partial(_batches, images, augment=augment, judged=judged)
-    _say_how_long(first, batches(every[0][1].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
     if ordinary := [each.run for _, each in every if each.run]:
         refuse_failures(sweep(ordinary, runs.root, engine=engine, machine=machine))
     for label, each in every:
@@ -305,6 +298,14 @@ def _content(images: Images) -> str:
     return images.content_digest if isinstance(images, Dataset) else "+".join(part.digest() for part in images)
 
 
+def _check_disk(root: Path, model: nn.Module, runs: int) -> None:
+    there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
+    needed = runs * COPIES_KEPT * sum(parameter.nbytes for parameter in model.parameters())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise RunError(f"{root}: {counted(runs, 'run')} need {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
+
+
 def _say_how_long(model: nn.Module, batches: Batches, *, epochs: int, runs: int, workers: int) -> None:
     """Print how long all runs will take, from a few steps of a model that must be able to learn from these images."""
     if not len(batches):
@@ -325,72 +326,3 @@ def _say_how_long(model: nn.Module, batches: Batches, *, epochs: int, runs: int,
     steps = epochs * len(batches)
     length = f"about {duration(min(times) * steps * runs / workers)} here"
     print(f"{counted(runs, 'run')} of {counted(steps, 'step')}, {length}", file=sys.stderr, flush=True)
-
-
-# --- The demonstration ---
-
-SCHEDULE = "cifar-p2"
-SIZE = 400  # of a covariance, in pixels
-
-
-def demonstrate(out: Path, *, seed: int = 0, command: str = "", **smaller: Any) -> Comparison:
-    """The paper's effect in minutes: uniform and closed-form filters, frozen and thawed, on the embedded images.
-
-    As many runs train at a time as there are processors: layers this small gain little from a second thread, and lose
-    much to it where others use the machine. `smaller` are other settings of `compare`.
-    """
-    settings: dict[str, Any] = {
-        "model": "convmixer_32_6_k15_p2",
-        "data_limit": 10_000,
-        "augment": "light",
-        "inits": ["uniform", SCHEDULE],
-        "freeze_filters": "both",
-        "seeds": [seed],
-        "epochs": 4,
-        "batch_size": 64,
-        "engine": Engine(workers=min(4, os.cpu_count() or 1)),
-        **smaller,
-    }
-    found = compare(data="embedded", run_dir=out / "runs", command=command, **settings)
-    uniform, closed, *frozen = (group.runs for group in found.groups)
-    kept = [[replace(run, filters={}) for run in runs] for runs in frozen]  # whose filters after training are the same
-    labels = [f"{init}, {state}" for state in ("frozen", "thawed") for init in ("uniform", "closed-form")]
-    groups = {label: Group(label, runs) for label, runs in zip(labels, [*kept, uniform, closed], strict=True)}
-    beside_uniform = with_baselines(groups, lambda label: f"uniform, {label.split(', ')[1]}")
-    note = (
-        f"{len(groups)} runs of {settings['model']} on {settings['data_limit']:,} images of Fashion-MNIST for "
-        f"{settings['epochs']} epochs, alike in everything but the depthwise filters: drawn independently and "
-        "uniformly (PyTorch's default), or from the paper's closed-form covariance; frozen as drawn, or thawed and "
-        "trained."
-    )
-    title, below = "What the covariance of filters is worth", _covariances({"uniform": uniform, "closed-form": closed})
-    return Comparison(title, beside_uniform, note, found.origin, below)
-
-
-def demo_table(groups: Sequence[Group]) -> Table:
-    """What the demonstration prints: accuracies in percent, and the difference the closed form makes."""
-    uniform, closed = groups[::2], groups[1::2]
-    return [
-        ["filters", "frozen", "thawed"],
-        ["uniform", *(str(group.measured) for group in uniform)],
-        ["closed-form", *(str(group.measured) for group in closed)],
-        ["difference", *(str(group.difference) for group in closed)],
-    ]
-
-
-def _covariances(trained: Mapping[str, Sequence[FinishedRun]]) -> str:
-    """The closed form of the first, middle and last layer, beside the covariances of filters after training."""
-    layers = {init: [after for _, after in runs[0].filters.values()] for init, runs in trained.items()}
-    first = layers["uniform"]
-    body = (
-        "<h2>Covariances</h2><p>The closed form is what filters are drawn from; the others are measured on the "
-        f"{len(first[0])} filters of a layer after training. {BLOCKS}</p>"
-    )
-    for index in spread(len(first)):
-        sigma, size = PRESETS[SCHEDULE](relative_depth(index, len(first))), first[index].shape[1]
-        shown = {f"closed form, σ = {sigma:.2f}": gaussian_covariance(size, sigma)}
-        shown |= {f"{init}, trained": empirical_covariance(each[index])[1] for init, each in layers.items()}
-        pictures = {caption: covariance_picture(cov, size, size=SIZE) for caption, cov in shown.items()}
-        figures = (each.figure(caption, of=f"{caption}, layer {index + 1}") for caption, each in pictures.items())
-        body += f"<h3>Layer {index + 1}</h3>{grid(figures)}"
-    return body

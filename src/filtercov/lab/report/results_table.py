@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from filtercov.lab.experiments.paper_numbers import CellName
+from filtercov.lab.experiments.paper import CellName
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Part, Table, by, tabulate, with_baselines
