@@ -3,6 +3,14 @@
 import numpy as np
 import scipy.stats
 
+from tests.reference import usable_covariance
+
+
+def kernel_faults(kernel, cov, negative="clip", mean=0.0):
+    """How the filters of an array (*kernel_size, a, b) differ from what they should be drawn from."""
+    filters = np.asarray(kernel, dtype=np.float64).reshape(-1, kernel.shape[-2] * kernel.shape[-1]).T
+    return distribution_faults(filters - mean, usable_covariance(cov, negative))
+
 
 def distribution_faults(samples, cov):
     """Name every way in which samples (N, n) do not look drawn from N(0, cov)."""

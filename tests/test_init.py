@@ -125,12 +125,15 @@ def test_scale_match_keeps_the_variance_of_each_layer_and_a_number_multiplies():
         fc.init_(plain, scale="match")
 
 
-def test_the_sawtooth_schedule_follows_the_stages():
-    net, ramp = network(7, 7, 7, 7, 7), fc.QuadraticSchedule(0.1, 1.0, 0.0)
-    report = fc.init_(net, fc.SawtoothSchedule(ramp, (2, 3)))
-    assert [round(row.sigma, 6) for row in report] == [0.1, 1.1, 0.1, 0.6, 1.1]
+def test_the_sawtooth_schedule_starts_again_in_every_stage():
+    net, ramp = network(*[7] * 6), fc.QuadraticSchedule(1.0, 1.0, 0.0)
+    report = fc.init_(net, fc.SawtoothSchedule(ramp, (3, 1, 2)))
+    assert [row.sigma for row in report] == [1.0, 1.5, 2.0, 1.0, 1.0, 2.0]
     with pytest.raises(SourceError):
         fc.init_(net, fc.SawtoothSchedule(ramp, (2, 2)))
+    for stages in ((2, 0), (1.5,)):
+        with pytest.raises(CovarianceError):
+            fc.SawtoothSchedule(ramp, stages)
 
 
 def test_large_kernels_that_stay_mostly_empty_are_warned_of():

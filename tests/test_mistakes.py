@@ -1,7 +1,5 @@
 """What people get wrong at first is answered with one sentence that says what was meant, and changes nothing."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import torch
@@ -85,10 +83,3 @@ def test_a_seed_is_a_new_generator_with_that_seed():
     a, b = (fc.covariance_normal_(torch.empty(8, 1, 3, 3), np.eye(9), seed=5) for _ in range(2))
     assert torch.equal(a, b)
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_the_version_is_that_of_the_package():
-    from filtercov import __version__
-
-    text = (pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'version = "{__version__}"' in text

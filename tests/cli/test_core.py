@@ -16,16 +16,10 @@ from filtercov.cli.app import COMMANDS, _load, app
 from filtercov.errors import CheckpointError, FiltercovError, ModelError, StorageError
 from filtercov.lab import models
 from tests.peers import import_peer
+from tests.processes import command as run
 from tools import write_commands
 
 EVIDENCE = Path(__file__).parents[2] / "evidence"
-
-
-def run(*arguments):
-    """Run a command in this process; errors of filtercov's own propagate."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def run_installed(line, **environment):

@@ -23,13 +23,6 @@ def random_covariance(n, seed=0):
     return factor @ factor.T / n
 
 
-def test_empirical_covariance_equals_numpys():
-    filters = np.random.default_rng(0).normal(size=(40, 3, 5)) + 2
-    mean, cov = empirical_covariance(filters)
-    np.testing.assert_allclose(mean, filters.reshape(40, 15).mean(axis=0), atol=1e-14)
-    np.testing.assert_allclose(cov, np.cov(filters.reshape(40, 15), rowvar=False), atol=1e-14)
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_equal_filters_have_no_covariance_however_their_mean_rounds(count):
     mean, cov = empirical_covariance(np.full((count, 5, 5), 0.1))

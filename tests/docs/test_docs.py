@@ -4,7 +4,6 @@ import ast
 import importlib
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,7 @@ import filtercov.covariance
 import filtercov.errors
 import filtercov.nn
 from filtercov.cli.app import COMMANDS, _load
-
-ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
-)
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+from tests.pages import FENCE, PAGES, ROOT, blocks
 
 # Where a name that stands alone, as `freeze_` does, is looked for.
 PLACES = """
@@ -115,7 +109,7 @@ def test_files_that_are_named_exist(page):
 def test_dotted_names_exist_and_python_can_be_parsed(page):
     text = page.read_text(encoding="utf-8")
     names = set(re.findall(r"(?<![\w./-])filtercov(?:\.\w+)+", text)) - {"filtercov.initialisations"}  # entry points
-    for code in (code for kind, code in FENCE.findall(text) if kind == "python"):
+    for code in blocks(page, "python"):
         imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
         names |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
     for name in sorted(names, key=lambda name: name.startswith(("filtercov.jax", "filtercov.keras"))):

@@ -1,11 +1,9 @@
 """What the pages that say how to show in Python runs as it stands, block after block."""
 
-import re
-
 import pytest
 
 from filtercov.lab.experiments import initialisations
-from tests.pages import DOCS, python_blocks, run_page
+from tests.pages import DOCS, blocks, python_blocks, run_page
 from tests.peers import import_peer
 
 PAGES = ["index.md", *sorted(f"howto/{page.name}" for page in (DOCS / "howto").glob("*.md"))]
@@ -24,6 +22,4 @@ def test_its_python_runs(page, tmp_path, monkeypatch, capsys):
 
 def test_the_report_on_the_first_page_is_the_one_its_code_prints(capsys):
     run_page("index.md")
-    text = (DOCS / "index.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert capsys.readouterr().out == shown
+    assert [capsys.readouterr().out] == blocks(DOCS / "index.md", "text")

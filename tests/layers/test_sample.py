@@ -1,8 +1,5 @@
 """The sampler: its distribution, exact rounding, and the same bits whatever torch's settings, layouts and threads."""
 
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from fractions import Fraction
 
@@ -17,6 +14,7 @@ from filtercov.errors import CovarianceError, ModelError
 from filtercov.layers.sample import check_filters, rounded, sample_filters
 from tests.depthwise_layers import depthwise, network, seeded
 from tests.distribution import distribution_faults
+from tests.processes import python
 from tests.reference import usable_covariance
 
 
@@ -53,12 +51,11 @@ print(hashlib.sha256(data).hexdigest())
 
 
 def test_the_number_of_threads_does_not_change_a_bit():
-    digests = set()
-    for threads in ("1", "4"):
-        environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-        command = [sys.executable, "-c", SCRIPT.format(threads=threads)]
-        digests.add(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
-    assert len(digests) == 1
+    one, four = (
+        python(SCRIPT.format(threads=threads), OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads).stdout
+        for threads in ("1", "4")
+    )
+    assert one == four
 
 
 MEAN = np.linspace(-2, 3, 49)

@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import filtercov as fc
-from filtercov.cli.app import app
 from filtercov.errors import CheckpointError, SourceError
 from filtercov.files import read_description
 from filtercov.lab.experiments.initialisations import located
@@ -18,17 +16,12 @@ from filtercov.lab.training import read_result
 from filtercov.statistics import shipped
 from tests.depthwise_layers import network, state, unchanged
 from tests.peers import lite0_weights
+from tests.processes import command
 from tools import ship_reference
 
 ROOT = Path(__file__).parents[2]
 NAME = "efficientnet-lite0"
 FILE = shipped.FOLDER / f"{NAME}.safetensors"
-
-
-def command(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.mark.parametrize("name", list(fc.REFERENCES))

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,10 @@ from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.report.groups import FinishedRun, Group, Table, answer, group_table, groups_page, with_baselines
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics
+from filtercov.lab.training.config import choice
 from filtercov.lab.training.progress import duration
 from filtercov.nn import accelerate_
+from filtercov.nn.timing import race
 from filtercov.printable import aligned, counted
 from filtercov.schedule import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
@@ -147,7 +150,7 @@ def compare(
     which = range(seeds) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
     if not which:
         raise ConfigError(f"compare: needed at least one seed, got {seeds}")
-    limits = _given(image_size=image_size, data_limit=data_limit)
+    limits = _given(image_size=image_size, limit=data_limit)
     judged = "validation" if len(inits) > 2 and not isinstance(data, tuple) else "test"
     by_name = isinstance(model, str) and isinstance(data, str) and all(isinstance(init, str) for init in inits)
     if not by_name and (engine.name != "local" or engine.workers > 1):
@@ -162,7 +165,8 @@ def compare(
             assert isinstance(images, Dataset)
             preset = {"init": "closed-form", "schedule": init}
             drawn = preset if init in PRESETS else {"init": located(init)}
-            run = Run(RunSpec.recipe("cifar", train=train, model=model, data=data, **shared, **drawn, **limits))
+            size = {"image_size": image_size, "data_limit": data_limit}
+            run = Run(RunSpec.recipe("cifar", train=train, model=model, data=data, **shared, **drawn, **size))
             build = partial(build_model, run.spec, images, init_root=runs.root)
             return Trial(runs.directory(run), run.spec.train, build, run)
         config = TrainConfig.from_dict(train)
@@ -171,19 +175,18 @@ def compare(
         directory = RunDirectory(runs.root / key_of({**identity, "train": config.to_dict()}))
         return Trial(directory, config, partial(_build, model, images, init, frozen, seed), identity=identity)
 
-    begun = [trial(*column, which[0]) for column in columns.values()]
-    first, *_ = [each.build() for each in begun]  # all are built: what does not fit is refused
-    count = len(columns) * len(which)
-    _check_disk(runs.root, first, count)
-    batches = partial(_batches, images, augment=augment, judged=judged)
-    _say_how_long(first, batches(begun[0].config)[0], epochs=epochs, runs=count, workers=engine.workers)
     trials = {label: [trial(*column, seed) for seed in which] for label, column in columns.items()}
-    every = [(f"{label}, seed {each.config.seed}", each) for label, members in trials.items() for each in members]
-    if ordinary := [each.run for _, each in every if each.run]:
+    every = [each for members in trials.values() for each in members]
+    first, *_ = [members[0].build() for members in trials.values()]  # all are built: what does not fit is refused
+    _check_disk(runs.root, first, len(every))
+    batches = partial(_batches, images, augment=augment, judged=judged)
+    _say_how_long(first, batches(every[0].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
+    if ordinary := [each.run for each in every if each.run]:
         refuse_failures(sweep(ordinary, runs.root, engine=engine, machine=machine))
-    for label, each in every:
-        if not each.run:
-            each.train(batches(each.config), label)
+    else:
+        for label, members in trials.items():
+            for each in members:
+                each.train(batches(each.config), f"{label}, seed {each.config.seed}")
     groups = {
         label: Group(label, [each.finished(filters=each is members[0]) for each in members])
         for label, members in trials.items()
@@ -193,13 +196,10 @@ def compare(
         trained = label.removesuffix(FROZEN)
         return trained if trained != label and trained in groups else next(iter(groups))
 
-    chosen = " Among more than two initialisations one chooses on these, and reports on test images." * (len(inits) > 2)
-    return Comparison(
-        title=f"{_name(model)} on {_shown_data(data)}",
-        groups=with_baselines(groups, baseline),
-        note=f"Accuracies are of {judged} images.{chosen}",
-        origin=Origin((runs.source(ordinary),) if ordinary else (), command),
-    )
+    chosen = " Among more than two initialisations one chooses on these, and reports on test images."
+    note = f"Accuracies are of {judged} images.{chosen * (judged == 'validation')}"
+    origin = Origin((runs.source(ordinary),) if ordinary else (), command)
+    return Comparison(f"{_name(model)} on {_shown_data(data)}", with_baselines(groups, baseline), note, origin)
 
 
 def _given(**settings: Any) -> dict[str, Any]:
@@ -212,8 +212,7 @@ def _columns(inits: Sequence[Any], freeze_filters: str) -> dict[str, tuple[Any, 
     if len(inits) < 2 or len(set(names)) < len(names):
         raise ConfigError(f"compare: needed two or more different initialisations, got {', '.join(names) or 'none'}")
     states = {"no": [False], "yes": [True], "both": [False, True]}
-    if freeze_filters not in states:
-        raise ConfigError(f"compare: freeze_filters is no, yes or both, got {freeze_filters!r}")
+    choice("freeze_filters", freeze_filters, tuple(states))
     return {f"{_name(init)}{FROZEN * frozen}": (init, frozen) for frozen in states[freeze_filters] for init in inits}
 
 
@@ -235,16 +234,10 @@ def _shown_data(data: Any) -> str:
 def _read(data: Any, judged: str, limits: dict[str, Any], machine: Machine) -> Images:
     """The images to train on and to judge by."""
     if isinstance(data, str):
-        return load(
-            data,
-            root=machine.data_root,
-            download=machine.download,
-            image_size=limits.get("image_size"),
-            limit=limits.get("data_limit"),
-            validation=judged == "validation",
-        )
+        validation = judged == "validation"
+        return load(data, root=machine.data_root, download=machine.download, validation=validation, **limits)
     if limits:
-        raise ConfigError(f"compare: {next(iter(limits))} is for data by name, got {type(data).__name__}")
+        raise ConfigError(f"compare: image_size and data_limit are for data by name, got {type(data).__name__}")
     if isinstance(data, Dataset):
         missing = judged == "validation" and data.validation is None
         return data.reduced(limit=None, hold_out_validation=True) if missing else data
@@ -312,17 +305,15 @@ def _say_how_long(model: nn.Module, batches: Batches, *, epochs: int, runs: int,
         raise ConfigError("compare: the training images do not fill a batch; choose a smaller batch_size")
     accelerate_(model)
     images, classes = next(iter(batches.epoch(0)))
-    times = []
-    for _ in range(TIMED_STEPS):
-        began = time.perf_counter()
-        try:
-            cross_entropy(model.train()(images), classes).backward()  # type: ignore[no-untyped-call]
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            reason, shape = str(error).partition("\n")[0], tuple(images.shape[1:])
-            raise ConfigError(
-                f"compare: the model cannot learn these classes from images of {shape} ({reason})"
-            ) from None
-        times.append(time.perf_counter() - began)
+
+    def learn() -> None:
+        cross_entropy(model.train()(images), classes).backward()  # type: ignore[no-untyped-call]
+
+    try:
+        times = race({"step": learn}, seconds=inf, turns=TIMED_STEPS, clock=time.perf_counter)["step"]
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason, shape = str(error).partition("\n")[0], tuple(images.shape[1:])
+        raise ConfigError(f"compare: the model cannot learn these classes from images of {shape} ({reason})") from None
     steps = epochs * len(batches)
     length = f"about {duration(min(times) * steps * runs / workers)} here"
     print(f"{counted(runs, 'run')} of {counted(steps, 'step')}, {length}", file=sys.stderr, flush=True)
