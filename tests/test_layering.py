@@ -4,7 +4,6 @@ import ast
 import re
 import sys
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -97,12 +96,6 @@ def test_the_library_needs_four_packages_and_the_mathematics_one():
 def test_no_source_file_holds_two_ideas():
     long = {str(p.relative_to(ROOT)): n for p in ROOT.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
     assert long == {}
-
-
-def test_every_public_name_can_be_had():
-    assert len(filtercov.__all__) == 18
-    for name, home in filtercov._HOMES.items():
-        assert getattr(filtercov, name) is getattr(import_module(home), name)
 
 
 WITHOUT = """

@@ -1,6 +1,5 @@
 """The sampler: its distribution, exact rounding, and the same bits whatever torch's settings, layouts and threads."""
 
-from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +11,7 @@ from filtercov.covariance import LayerStatistics, symmetric_root
 from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layers.sample import check_filters, rounded, sample_filters
-from tests.depthwise_layers import depthwise, network, seeded
+from tests.depthwise_layers import depthwise, double_by_default, network, seeded
 from tests.distribution import distribution_faults
 from tests.processes import python
 from tests.reference import usable_covariance
@@ -64,15 +63,6 @@ STATISTICS = fc.FilterStatistics((LayerStatistics("a", (7, 7), 9, MEAN, COVARIAN
 SOURCE = network(7, 7, seed=1)
 
 
-@contextmanager
-def default_type():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 @pytest.mark.parametrize(
     "fill",
     [
@@ -87,7 +77,7 @@ def test_torchs_settings_change_no_bit_of_the_filters(fill):
     fill(expected := network(7, 7))
     assert not torch.equal(expected[0].weight, network(7, 7)[0].weight)
     meta, half = torch.device("meta"), torch.autocast("cpu", torch.bfloat16)
-    for setting in (default_type(), meta, half, torch.inference_mode()):
+    for setting in (double_by_default(), meta, half, torch.inference_mode()):
         net = network(7, 7)
         with setting:
             fill(net)

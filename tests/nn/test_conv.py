@@ -18,6 +18,7 @@ from filtercov.errors import FiltercovError
 from filtercov.nn import DepthwiseConv2d, conv_operators, depthwise_conv2d, native_status, routing
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
+from tests.depthwise_layers import double_by_default
 from tests.nn.support import CHANNELS_LAST, CONVOLVE, called, doubles, images, last, needs_native, results
 
 OURS = {axes: getattr(fast, f"depthwise_conv{axes}d") for axes in (1, 2, 3)}
@@ -322,9 +323,5 @@ def test_the_next_layer_may_change_an_output_in_place(axes, kernel, stride):
 def test_default_dtype_and_device_of_the_caller_do_not_leak_in():
     given, convolve = (images(2, 16, 9, 9), torch.randn(16, 1, 11, 11)), partial(depthwise_conv2d, padding=5)
     wanted = results(convolve, *given)
-    torch.set_default_dtype(torch.float64)
-    try:
-        with torch.device("meta"):
-            assert all(map(torch.equal, results(convolve, *given), wanted))
-    finally:
-        torch.set_default_dtype(torch.float32)
+    with double_by_default(), torch.device("meta"):
+        assert all(map(torch.equal, results(convolve, *given), wanted))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -48,8 +48,6 @@ from filtercov.nn.timing import race
 from filtercov.printable import aligned, counted
 from filtercov.schedule import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
-
-Images = Dataset | tuple[TorchBatches, TorchBatches]  # to train on, and to judge by
 
 TIMED_STEPS = 3
 COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
@@ -88,6 +86,15 @@ class Comparison:
         return "\n".join([self.answer, "", *aligned(self.table), self.note])
 
     _repr_html_ = page
+
+
+class Images(NamedTuple):
+    """What is trained on and judged by, however it was given."""
+
+    name: str
+    digest: Callable[[], str]  # of their content
+    batches: Callable[[TrainConfig], tuple[Batches, Batches]]
+    dataset: Dataset | None = None  # which tells its classes
 
 
 @dataclass(frozen=True)
@@ -156,22 +163,22 @@ def compare(
     if not by_name and (engine.name != "local" or engine.workers > 1):
         raise ConfigError("compare: workers and Ray need model, data and initialisations by name, got an object")
     augment, runs = augment or (AUGMENTED["cifar"] if by_name else "none"), Runs(run_dir)
-    images = _read(data, judged, limits, machine)
+    images = _read(data, judged, augment, limits, machine)
 
     def trial(init: Any, frozen: bool, seed: int) -> Trial:
         train = _given(epochs=epochs, batch_size=batch_size, lr=lr, seed=seed)
         shared = {"augment": augment, "evaluate": judged, "freeze_filters": frozen}
         if by_name:
-            assert isinstance(images, Dataset)
+            assert images.dataset is not None
             preset = {"init": "closed-form", "schedule": init}
             drawn = preset if init in PRESETS else {"init": located(init)}
             size = {"image_size": image_size, "data_limit": data_limit}
             run = Run(RunSpec.recipe("cifar", train=train, model=model, data=data, **shared, **drawn, **size))
-            build = partial(build_model, run.spec, images, init_root=runs.root)
+            build = partial(build_model, run.spec, images.dataset, init_root=runs.root)
             return Trial(runs.directory(run), run.spec.train, build, run)
         config = TrainConfig.from_dict(train)
         built_by = model if isinstance(model, str) else fingerprint(model)
-        identity = {"model": built_by, "data": _content(images), "init": _checksum(init), **shared}
+        identity = {"model": built_by, "data": images.digest(), "init": _checksum(init), **shared}
         directory = RunDirectory(runs.root / key_of({**identity, "train": config.to_dict()}))
         return Trial(directory, config, partial(_build, model, images, init, frozen, seed), identity=identity)
 
@@ -179,14 +186,13 @@ def compare(
     every = [each for members in trials.values() for each in members]
     first, *_ = [members[0].build() for members in trials.values()]  # all are built: what does not fit is refused
     _check_disk(runs.root, first, len(every))
-    batches = partial(_batches, images, augment=augment, judged=judged)
-    _say_how_long(first, batches(every[0].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
+    _say_how_long(first, images.batches(every[0].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
     if ordinary := [each.run for each in every if each.run]:
         refuse_failures(sweep(ordinary, runs.root, engine=engine, machine=machine))
     else:
         for label, members in trials.items():
             for each in members:
-                each.train(batches(each.config), f"{label}, seed {each.config.seed}")
+                each.train(images.batches(each.config), f"{label}, seed {each.config.seed}")
     groups = {
         label: Group(label, [each.finished(filters=each is members[0]) for each in members])
         for label, members in trials.items()
@@ -199,7 +205,7 @@ def compare(
     chosen = " Among more than two initialisations one chooses on these, and reports on test images."
     note = f"Accuracies are of {judged} images.{chosen * (judged == 'validation')}"
     origin = Origin((runs.source(ordinary),) if ordinary else (), command)
-    return Comparison(f"{_name(model)} on {_shown_data(data)}", with_baselines(groups, baseline), note, origin)
+    return Comparison(f"{_name(model)} on {images.name}", with_baselines(groups, baseline), note, origin)
 
 
 def _given(**settings: Any) -> dict[str, Any]:
@@ -225,34 +231,31 @@ def _name(init: Any) -> str:
     return shown_init(init) if isinstance(init, str) else str(getattr(init, "__name__", type(init).__name__))
 
 
-def _shown_data(data: Any) -> str:
-    if isinstance(data, Dataset):
-        return data.name
-    return data if isinstance(data, str) else f"{len(data[0]):,} images"
-
-
-def _read(data: Any, judged: str, limits: dict[str, Any], machine: Machine) -> Images:
+def _read(data: Any, judged: str, augment: str, limits: dict[str, Any], machine: Machine) -> Images:
     """The images to train on and to judge by."""
+    validation = judged == "validation"
     if isinstance(data, str):
-        validation = judged == "validation"
-        return load(data, root=machine.data_root, download=machine.download, validation=validation, **limits)
-    if limits:
+        dataset = load(data, root=machine.data_root, download=machine.download, validation=validation, **limits)
+    elif limits:
         raise ConfigError(f"compare: image_size and data_limit are for data by name, got {type(data).__name__}")
-    if isinstance(data, Dataset):
-        missing = judged == "validation" and data.validation is None
-        return data.reduced(limit=None, hold_out_validation=True) if missing else data
-    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__getitem__") for part in data):
-        return TorchBatches(data[0]), TorchBatches(data[1])
-    raise DataError(f"compare: needed a name, a Dataset or two PyTorch datasets, got {type(data).__name__}")
+    elif isinstance(data, Dataset):
+        missing = validation and data.validation is None
+        dataset = data.reduced(limit=None, hold_out_validation=True) if missing else data
+    elif isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__getitem__") for part in data):
+        return _of_torch(*map(TorchBatches, data))
+    else:
+        raise DataError(f"compare: needed a name, a Dataset or two PyTorch datasets, got {type(data).__name__}")
+    name = data if isinstance(data, str) else dataset.name
+    batches = partial(build_batches, dataset, augment=augment, evaluate=judged)
+    return Images(name, lambda: dataset.content_digest, batches, dataset)
 
 
-def _batches(images: Images, config: TrainConfig, *, augment: str, judged: str) -> tuple[Batches, Batches]:
-    """The batches to train on and those to judge by."""
-    if isinstance(images, Dataset):
-        return build_batches(images, config, augment, judged)
-    train, judge = images
-    size = config.batch_size
-    return replace(train, batch_size=size, seed=config.seed, shuffle=True), replace(judge, batch_size=size)
+def _of_torch(train: TorchBatches, judge: TorchBatches) -> Images:
+    def batches(config: TrainConfig) -> tuple[Batches, Batches]:
+        shuffled = replace(train, batch_size=config.batch_size, seed=config.seed, shuffle=True)
+        return shuffled, replace(judge, batch_size=config.batch_size)
+
+    return Images(f"{len(train.data):,} images", lambda: f"{train.digest()}+{judge.digest()}", batches)
 
 
 def _build(model: str | Callable[[], nn.Module], images: Images, init: Any, frozen: bool, seed: int) -> nn.Module:
@@ -261,8 +264,8 @@ def _build(model: str | Callable[[], nn.Module], images: Images, init: Any, froz
         torch.manual_seed(seed)
         if not isinstance(model, str):
             built = model()
-        elif isinstance(images, Dataset):
-            built = models.create(model, num_classes=images.num_classes, in_channels=images.in_channels)
+        elif data := images.dataset:
+            built = models.create(model, num_classes=data.num_classes, in_channels=data.in_channels)
         else:
             raise ConfigError("compare: a model by name needs data by name or a Dataset, which tells its classes")
     generator = seeded_generator(seed, FILTERS)
@@ -285,10 +288,6 @@ def _checksum(init: Any) -> str:
         numbers = (array.tobytes() for layer in init.layers for array in (layer.mean, layer.covariance))
         return hashlib.sha256(b"".join(numbers)).hexdigest()
     return hashlib.sha256(repr(init).encode()).hexdigest()
-
-
-def _content(images: Images) -> str:
-    return images.content_digest if isinstance(images, Dataset) else "+".join(part.digest() for part in images)
 
 
 def _check_disk(root: Path, model: nn.Module, runs: int) -> None:
