@@ -7,10 +7,10 @@ import pytest
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, ModelError, SourceError
-from tests.distribution import kernel_faults as faults
 from tests.pages import run_page
 from tests.processes import python
 from tests.reference import brute_force_covariance
+from tests.reference import kernel_faults as faults
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 jnp = jax.numpy

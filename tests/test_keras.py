@@ -7,10 +7,10 @@ import pytest
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, ModelError, SourceError
-from tests.distribution import kernel_faults as faults
 from tests.pages import run_page
 from tests.processes import python
 from tests.reference import brute_force_covariance
+from tests.reference import kernel_faults as faults
 
 keras = pytest.importorskip("keras", minversion="3", reason="keras is not installed")
 layers = keras.layers

