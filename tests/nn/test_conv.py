@@ -1,7 +1,6 @@
 """Depthwise functions and modules in a user's hands: any layout, the same results and kinds of error as PyTorch's."""
 
 import gc
-import itertools
 import warnings
 import weakref
 from functools import partial
@@ -185,14 +184,6 @@ KERNELS = {  # with so many taps
     "volume": lambda taps: {26: (1, 2, 13), 27: (3, 3, 3)}[taps],
 }
 STEPS = {"strided plane": {"stride": 2}, "dilated plane": {"dilation": 2}}
-THRESHOLDS = {  # of taps: forward, input and weight gradient, each with channels last and first
-    "line": (4, 4, 4, 4, 4, 4),
-    "band": (25, 11, 10, 10, 10, 10),
-    "plane": (25, 225, 25, 49, 10, 25),
-    "strided plane": (49, 121, 25, 81, 25, 25),
-    "dilated plane": (49, 49, 49, 49, 49, 49),
-    "volume": (27, 27, 27, 27, 27, 27),
-}
 
 
 def native_wins(which, kernel, *, channels_last=True, stride=1, dilation=1, channels=16, dtype=torch.float32):
@@ -203,12 +194,13 @@ def native_wins(which, kernel, *, channels_last=True, stride=1, dilation=1, chan
 
 
 @needs_native
-@pytest.mark.parametrize("kind", THRESHOLDS)
+@pytest.mark.parametrize("kind", routing.LEAST_TAPS)
 def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution(kind):
     kernel_of, steps = KERNELS.get(kind, PLANES.get), STEPS.get(kind, {})
-    for (which, channels_last), taps in zip(itertools.product(BITS, (True, False)), THRESHOLDS[kind], strict=True):
-        wins = [native_wins(which, kernel_of(n), channels_last=channels_last, **steps) for n in (taps - 1, taps)]
-        assert wins == [False, True], (which, channels_last)
+    for which, by_layout in routing.LEAST_TAPS[kind].items():
+        for channels_last, taps in zip((True, False), by_layout, strict=True):
+            wins = [native_wins(which, kernel_of(n), channels_last=channels_last, **steps) for n in (taps - 1, taps)]
+            assert wins == [False, True], (which, channels_last)
 
 
 @needs_native
