@@ -28,7 +28,7 @@ def same_seed() -> None:
     torch.manual_seed(0)
 
 
-SLOW = ("test_smoke", "test_ray", "test_kill", "test_sanitized", "test_reproduce_cli", "test_execute", "test_terminal")
+SLOW = ("test_smoke", "test_ray", "test_kill", "test_kernels", "test_reproduce_cli", "test_execute", "test_terminal")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

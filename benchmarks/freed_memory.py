@@ -57,7 +57,7 @@ def measure(name: str, shape: tuple[int, ...], seconds: float) -> None:
     """Print the row of a network."""
     with rivals_of(subject, {f"{way}, {kept}": (name, way, kept, shape) for way, kept in CONTESTANTS}) as rivals:
         times = race_of(rivals, seconds=seconds, turns=TURNS)
-        cells = [f"{1e3 * median(times[who]):.0f} ms, {rival.ask('memory')}" for who, rival in rivals.items()]
+        cells = [f"{1e3 * median(times[who]):.0f} ms, {rival('memory')}" for who, rival in rivals.items()]
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

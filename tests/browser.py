@@ -5,9 +5,9 @@ One browser serves many tests; every `open` is a fresh profile with one tab.
 
 import shutil
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from playwright.sync_api import ConsoleMessage, Page, Request, sync_playwright
+from playwright import sync_api as playwright
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -15,19 +15,10 @@ CHROMIUM = next(
 
 
 class Browser:
-    """A running Chromium; use it as a context manager."""
+    """A running Chromium."""
 
-    def __enter__(self) -> Self:
-        assert CHROMIUM is not None, "ask for `CHROMIUM is None` first, and skip"
-        self._playwright = sync_playwright().start()
-        self._chromium = self._playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._chromium.close()
-        self._playwright.stop()
+    def __init__(self, chromium: playwright.Browser) -> None:
+        self._chromium = chromium
 
     def open(self, path: Path, *, fragment: str = "", touch: bool = False, **look: Any) -> "Tab":
         """Open an HTML file and wait until it has loaded; `look` is what `Tab.emulate` takes."""
@@ -36,25 +27,20 @@ class Browser:
         tab.page.goto(path.resolve().as_uri() + (f"#{fragment}" if fragment else ""))
         return tab
 
-    def close_tabs(self) -> None:
-        """Close every tab that was opened."""
-        for context in self._chromium.contexts:
-            context.close()
-
 
 class Tab:
     """One page: what it reported, and what can be done with it."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: playwright.Page) -> None:
         self.page = page
         self.errors: list[str] = []  # exceptions, console.error, console.warn, blocked resources
         self.requests: list[str] = []  # everything it tried to fetch, except itself and data: addresses
 
-        def take_message(message: ConsoleMessage) -> None:
+        def take_message(message: playwright.ConsoleMessage) -> None:
             if message.type in ("error", "warning", "assert"):
                 self.errors.append(message.text)
 
-        def take_request(request: Request) -> None:
+        def take_request(request: playwright.Request) -> None:
             if request.resource_type != "document" and not request.url.startswith("data:"):
                 self.requests.append(request.url)
 

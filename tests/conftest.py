@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+from playwright import sync_api as playwright
 
 from tests.browser import CHROMIUM, Browser
 
@@ -19,14 +20,15 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
+def chromium() -> Iterator[playwright.Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine: install Debian's `chromium` to test pages")
-    with Browser() as running:
-        yield running
+    with playwright.sync_playwright() as running:
+        yield running.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu", "--disable-dev-shm-usage"])
 
 
 @pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:
-    yield chromium
-    chromium.close_tabs()
+def browser(chromium: playwright.Browser) -> Iterator[Browser]:
+    yield Browser(chromium)
+    for context in chromium.contexts:
+        context.close()

@@ -1,5 +1,7 @@
 """Depthwise layers to try things on, and whether they changed."""
 
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
@@ -16,6 +18,15 @@ def network(*sizes, width=8, seed=0):
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+@contextmanager
+def double_by_default():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def state(net):

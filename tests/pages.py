@@ -1,17 +1,24 @@
-"""The examples of a documentation page, run as its reader would run them."""
+"""The pages of the documentation, their blocks of code, and their examples run as a reader would run them."""
 
 import linecache
 import re
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))])
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)  # kind, code
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    """The blocks of code of a kind, such as python."""
+    return [code for of, code in FENCE.findall(page.read_text(encoding="utf-8")) if of == kind]
 
 
 def python_blocks(name: str) -> list[str]:
     """The blocks of Python of docs/name."""
-    text = (DOCS / name).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return blocks(DOCS / name, "python")
 
 
 def run_page(name: str) -> dict[str, Any]:

@@ -11,11 +11,10 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 import filtercov as fc
-from filtercov.cli.app import app
 from tests.peers import import_peer
+from tests.processes import command
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -122,8 +121,7 @@ def test_timms_parts_train_from_the_checkpoint_that_init_writes(tmp_path):
             pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "train" / label / f"{i}.png")
     start = tmp_path / "start.safetensors"
-    ended = CliRunner().invoke(app, ["init", "convnext_atto", "--num-classes", "2", "--out", str(start)])
-    assert ended.exit_code == 0, ended.output
+    command("init", "convnext_atto", "--num-classes", 2, "--out", start)
     settings = {"model": "convnext_atto", "initial_checkpoint": str(start), "num_classes": 2, "size": 32}
     trained = example("timm_training")["train"](str(tmp_path), epochs=1, **settings).state_dict()
     written = load_file(start)

@@ -1,4 +1,7 @@
-"""Files are written whole or not at all, have one owner at a time, and show any change by their checksum."""
+"""Files are written whole or not at all, have one owner at a time, and show any change by their checksum.
+
+Text from files is shown so that it can be read, and does nothing to what shows it.
+"""
 
 import hashlib
 import os
@@ -7,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import unicodedata
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +30,9 @@ from filtercov.files import (
     read_description,
     write_checksummed,
 )
-from filtercov.lab.training.rundir import remove_temporaries
+from filtercov.lab.report.page import text
+from filtercov.printable import printable
+from tests.processes import python
 
 
 def write(path, data=b"new"):
@@ -68,33 +74,21 @@ def test_the_file_that_a_link_leads_to_is_replaced(tmp_path, there):
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "files", file, link, plain]
 
 
-def test_a_failure_leaves_the_old_contents_and_nothing_else(tmp_path):
-    (tmp_path / "file").write_bytes(b"old")
-    with pytest.raises(TypeError), atomic_write(tmp_path / "file") as temporary:
-        temporary.write_bytes(b"half" + temporary.write_bytes(b"half"))
-    assert (tmp_path / "file").read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+def test_the_old_contents_stay_until_the_new_are_whole_and_a_failure_leaves_nothing_else(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"old")
 
+    def fail():
+        with atomic_write(file) as temporary:
+            temporary.write_bytes(b"half")
+            assert file.read_bytes() == b"old"  # as a writer that is killed now leaves it
+            assert re.fullmatch(r"\.file\.\w+\.tmp", temporary.name)  # which `remove_temporaries` goes by
+            raise KeyboardInterrupt
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from filtercov.files import atomic_write
-with atomic_write(Path(sys.argv[1])) as temporary:
-    temporary.write_bytes(b"half")
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_killed_writer_leaves_the_old_contents_and_what_is_cleaned_up(tmp_path):
-    (tmp_path / "file").write_bytes(b"old")
-    ended = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "file"], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert (tmp_path / "file").read_bytes() == b"old"
-    [left] = [path.name for path in tmp_path.iterdir() if path.name != "file"]
-    assert re.fullmatch(r"\.file\.\w+\.tmp", left)
-    remove_temporaries(tmp_path)
-    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_names_that_cannot_be_written_are_refused_before_anything_is(tmp_path, monkeypatch):
@@ -198,3 +192,27 @@ def test_files_of_other_kinds_versions_and_sizes_are_refused(tmp_path):
 def test_files_that_filtercov_did_not_write_say_nothing(tmp_path, text):
     (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text.encode())
     assert read_description(tmp_path / "a") == read_description(tmp_path / "missing") == {}
+
+
+# --- Foreign text ---
+
+
+HOSTILE = "\x1b[31m\n\u202e\x9b\0$\\nope$"
+
+
+def test_every_character_is_either_kept_or_escaped_to_ascii():
+    for code in (*range(0x3000), *range(0x3000, 0x110000, 13), 0xFEFF, 0xD800, 0xDFFF, 0xE0001):
+        shown = printable(chr(code))
+        dangerous = unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        assert (shown.isascii() and shown.isprintable() and shown[0] == "\\") if dangerous else shown == chr(code)
+
+
+def test_errors_and_pages_show_foreign_text_on_one_line():
+    assert str(CheckpointError(f"{HOSTILE}: bad")) == printable(f"{HOSTILE}: bad")
+    assert text(f"<{HOSTILE}>") == f"&lt;{printable(HOSTILE)}&gt;"
+
+
+def test_output_that_cannot_spell_sigma_is_no_error(tmp_path):
+    code = "from filtercov.cli import main; main()"
+    arguments = ["init", "convmixer_8_2_k5_p4", "--out", tmp_path / "a.safetensors"]
+    assert "? = 0.15" in python(code, *arguments, PYTHONIOENCODING="ascii").stdout

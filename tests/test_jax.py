@@ -1,7 +1,5 @@
 """filtercov.jax with real JAX and Flax: the distribution, σ by depth, which leaves and in which order, training."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +7,10 @@ import pytest
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, ModelError, SourceError
-from tests.distribution import distribution_faults
 from tests.pages import run_page
-from tests.reference import brute_force_covariance, usable_covariance
+from tests.processes import python
+from tests.reference import brute_force_covariance
+from tests.reference import kernel_faults as faults
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 jnp = jax.numpy
@@ -22,12 +21,6 @@ pytest.importorskip("optax", reason="optax is not installed")
 N = 8_192
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flax_convmixer.py"
 KEY = jax.random.key(0)
-
-
-def faults(kernel, cov, negative="clip", mean=0.0):
-    """How the filters of a kernel (*kernel_size, 1, C) differ from what they should be drawn from."""
-    samples = np.asarray(kernel, dtype=np.float64).reshape(-1, kernel.shape[-1]).T
-    return distribution_faults(samples - mean, usable_covariance(cov, negative))
 
 
 def kernels(*names, shape=(5, 5, 1, 8), dtype=jnp.float32):
@@ -167,10 +160,7 @@ def test_the_page_fills_its_network():
 def test_the_example_trains_without_torch():
     arguments = ["--depth", "2", "--width", "8", "--steps", "4"]
     code = f"import runpy, sys; sys.argv[1:] = {arguments!r}; runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
-    command = [sys.executable, "-c", f"{code}; print('torch' in sys.modules)"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    said, torch_imported = done.stdout.splitlines()
+    said, torch_imported = python(f"{code}; print('torch' in sys.modules)").stdout.splitlines()
     first, last = float(said.split()[1]), float(said.split()[3])
     assert last < first
     assert torch_imported == "False"

@@ -1,8 +1,5 @@
 """filtercov.keras with real Keras: the distribution, σ by depth, every kind of depthwise layer, saving, training."""
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,9 +7,10 @@ import pytest
 
 import filtercov as fc
 from filtercov.errors import CovarianceError, ModelError, SourceError
-from tests.distribution import distribution_faults
 from tests.pages import run_page
-from tests.reference import brute_force_covariance, usable_covariance
+from tests.processes import python
+from tests.reference import brute_force_covariance
+from tests.reference import kernel_faults as faults
 
 keras = pytest.importorskip("keras", minversion="3", reason="keras is not installed")
 layers = keras.layers
@@ -24,12 +22,6 @@ N = 8_192
 
 def array(tensor):
     return np.array(keras.ops.convert_to_numpy(tensor), dtype=np.float64)
-
-
-def faults(kernel, cov, negative="clip", mean=0.0):
-    """How the filters of a kernel (*kernel_size, a, b) differ from what they should be drawn from."""
-    samples = array(kernel).reshape(-1, kernel.shape[-2] * kernel.shape[-1]).T
-    return distribution_faults(samples - mean, usable_covariance(cov, negative))
 
 
 def network(*parts, channels=8, pixels=(9, 9)):
@@ -54,7 +46,7 @@ def equal(some, others):
 def test_kernels_have_the_covariance_asked_for(shape, negative):
     kernel = fc.keras.Gaussian(0.7, seed=1, negative=negative)(shape)
     assert tuple(kernel.shape) == shape
-    assert faults(kernel, brute_force_covariance(shape[:-2], 0.7), negative) == []
+    assert faults(array(kernel), brute_force_covariance(shape[:-2], 0.7), negative) == []
 
 
 def test_filters_are_rounded_once():
@@ -96,7 +88,7 @@ def test_every_kind_of_depthwise_layer_gets_the_sigma_of_its_depth():
         layer = model.get_layer(name)
         kernel = layer.depthwise_kernel if name == "separable" else layer.kernel
         filled.add(id(kernel))
-        assert name == "plain" or faults(kernel, brute_force_covariance((5, 5), sigma)) == []
+        assert name == "plain" or faults(array(kernel), brute_force_covariance((5, 5), sigma)) == []
     changed = {id(variable) for variable in model.weights if not np.array_equal(array(variable), before[id(variable)])}
     assert changed == filled
 
@@ -127,7 +119,7 @@ def test_statistics_carry_mean_and_covariance_over():
     model = network(depthwise(3, depth_multiplier=N // 8))
     report = fc.keras.init_(model, lambda _: fc.LayerStatistics("measured", (3, 3), 64, mean, cov), seed=0)
     assert report[0].source_layer == "measured"
-    assert faults(model.layers[0].kernel, cov, mean=mean) == []
+    assert faults(array(model.layers[0].kernel), cov, mean=mean) == []
 
 
 @pytest.mark.parametrize(
@@ -184,11 +176,7 @@ assert ("torch" in sys.modules) == before
 def test_another_backend_draws_the_same_filters_and_no_torch_is_imported():
     said = []
     for backend in ("numpy", *(name for name in ("jax", "torch") if find_spec(name))):
-        environment = os.environ | {"KERAS_BACKEND": backend}
-        command = [sys.executable, "-c", DRAWN]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stderr
-        said.append(done.stdout)
+        said.append(python(DRAWN, KERAS_BACKEND=backend).stdout)
     assert len(set(said)) == 1 < len(said)
     assert len(set(said[0].split())) == 3
 

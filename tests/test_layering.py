@@ -2,15 +2,14 @@
 
 import ast
 import re
-import subprocess
 import sys
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import filtercov
+from tests.processes import python
 
 ROOT = Path(filtercov.__file__).parent
 
@@ -94,33 +93,9 @@ def test_the_library_needs_four_packages_and_the_mathematics_one():
     assert wrong == set()
 
 
-POSIX_MODULES = "crypt fcntl grp nis ossaudiodev posix pty pwd readline resource spwd syslog termios tty".split()
-POSIX_CALLS = (
-    "chown fchdir fchmod fchown fork forkpty getegid geteuid getgid getgroups getloadavg getpgid getuid killpg lchown "
-    "mkfifo mknod nice posix_fadvise posix_fallocate pread preadv pwrite pwritev sched_getaffinity sched_setaffinity "
-    "sched_yield sendfile setsid statvfs sysconf sync tcgetpgrp uname wait3 wait4 O_CLOEXEC O_DIRECTORY O_NOFOLLOW "
-    "O_NONBLOCK O_SYNC"
-).split()
-
-
-def test_no_module_uses_what_only_posix_has():
-    found = {(path, first) for path, _, _, first in imports() if first in POSIX_MODULES}
-    for path in ROOT.rglob("*.py"):
-        names = re.findall(r"\bos\.(\w+)", path.read_text(encoding="utf-8"))
-        found |= {(path.relative_to(ROOT).as_posix(), name) for name in names if name in POSIX_CALLS}
-    # Asked for before they are used:
-    assert found == {("files.py", "O_DIRECTORY"), ("lab/experiments/engines.py", "setsid")}
-
-
 def test_no_source_file_holds_two_ideas():
     long = {str(p.relative_to(ROOT)): n for p in ROOT.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
     assert long == {}
-
-
-def test_every_public_name_can_be_had():
-    assert len(filtercov.__all__) == 18
-    for name, home in filtercov._HOMES.items():
-        assert getattr(filtercov, name) is getattr(import_module(home), name)
 
 
 WITHOUT = """
@@ -134,8 +109,7 @@ sys.meta_path.insert(0, Refuse())
 
 
 def run_without(*missing, code):
-    script = WITHOUT.format(missing=missing) + code
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    return python(WITHOUT.format(missing=missing) + code, check=False)
 
 
 def test_the_mathematics_schedules_and_the_choice_of_layers_work_without_torch():
@@ -160,19 +134,6 @@ def test_a_framework_that_is_missing_is_said_to_be_and_is_no_attribute(framework
     assert ended.stderr.endswith(f"AttributeError: filtercov.{framework} needs {framework}, which is not installed\n")
     imported = run_without(framework, code=f"import filtercov.{framework}")
     assert imported.stderr.endswith(f"ModuleNotFoundError: No module named {framework!r}\n")
-
-
-def test_the_library_works_without_what_the_laboratory_needs():
-    code = """
-import filtercov, torch
-net = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 7, groups=8))
-filtercov.freeze_(net, filtercov.init_(net))
-filtercov.nn.accelerate_(net)
-filtercov.FilterStatistics.from_model(net)
-print("done")
-"""
-    ended = run_without("PIL", "typer", "rich", code=code)  # filelock torch itself may import
-    assert ended.stdout == "done\n", ended.stderr
 
 
 @pytest.mark.parametrize(("missing", "arguments"), [("typer", ["--help"]), ("PIL", ["figures", "x"])])

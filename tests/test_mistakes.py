@@ -1,14 +1,12 @@
 """What people get wrong at first is answered with one sentence that says what was meant, and changes nothing."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import filtercov as fc
-from filtercov.errors import CheckpointError, CovarianceError, FiltercovError, ModelError, SourceError
+from filtercov.errors import CovarianceError, FiltercovError, ModelError, SourceError
 from filtercov.plan import InitPlan
 from tests.depthwise_layers import network, state, unchanged
 
@@ -27,34 +25,20 @@ NEEDS_A_MODEL = [
     ("mistake", "kind", "sentence"),
     [
         *[(lambda net, call=call: call(net.state_dict()), ModelError, "got a state dict") for call in NEEDS_A_MODEL],
-        (
-            lambda _: fc.init_(nn.Conv2d(3, 8, 3)),
-            ModelError,
-            "Conv2d: needed at least one depthwise .* among its Conv2d",
-        ),
+        (lambda _: fc.init_(nn.Conv2d(3, 8, 3)), ModelError, "needed at least one depthwise .* among its Conv2d"),
         (lambda _: fc.init_(nn.Conv2d), ModelError, "got the class Conv2d; pass the model itself"),
         (lambda _: fc.init_("net.pth"), ModelError, r"got str; .*FilterStatistics.from_checkpoint\(path\)"),
         (lambda net: fc.init_(net, generator=0), SourceError, r"needed a torch.Generator .* got 0; .* seed="),
         (lambda net: fc.init_(net, seed="x"), SourceError, "seed: needed a whole number"),
         (lambda net: fc.init_(net, seed=0, generator=torch.Generator()), SourceError, "got both"),
         (lambda net: fc.fit_schedule(net), SourceError, r"got Sequential; .*FilterStatistics.from_model\(model\)"),
-        (lambda _: fc.fit_schedule("net.pth"), SourceError, r"got str; .*from_checkpoint\(path\)"),
         (lambda net: fc.init_(net, 0.5), SourceError, r"got 0.5; for one σ everywhere pass lambda layer: 0.5"),
         (lambda net: fc.init_(net, "imagenet"), SourceError, "unknown preset 'imagenet'.*did you mean"),
         (lambda net: fc.init_(net, "efficientnet-lite0"), SourceError, "are written 'stats:efficientnet-lite0'"),
         (lambda net: fc.init_(net, min_kernel_size=9), ModelError, "none of 3 .*3 × 7x7 is .*pass min_kernel_size=7"),
-        (
-            lambda net: fc.init_(net, network(7, 7, 7)),
-            SourceError,
-            r"got a model, .*from_model\(.*\), or .*copy_filters_",
-        ),
-        (lambda _: STATS.load("n" * 300), CheckpointError, "cannot be read .File name too long"),
+        (lambda net: fc.init_(net, network(7, 7, 7)), SourceError, r"got a model, .*from_model\(.* or .*copy_filters_"),
         (lambda net: STATS.from_model(net).at("0.5"), CovarianceError, "a number from 0 .* got '0.5'"),
-        (
-            lambda net: InitPlan(fc.depthwise_layers(net), "stats:a.stats", who="init_depthwise"),
-            SourceError,
-            r"^init_depthwise: 'stats:a.stats' .* pass FilterStatistics\.load\('a\.stats'\)",
-        ),
+        (lambda net: InitPlan(fc.depthwise_layers(net), "stats:a", who="x"), SourceError, r"^x: .* pass .*load\('a'\)"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_says_what_was_meant(mistake, kind, sentence):
@@ -85,10 +69,3 @@ def test_a_seed_is_a_new_generator_with_that_seed():
     a, b = (fc.covariance_normal_(torch.empty(8, 1, 3, 3), np.eye(9), seed=5) for _ in range(2))
     assert torch.equal(a, b)
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_the_version_is_that_of_the_package():
-    from filtercov import __version__
-
-    text = (pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'version = "{__version__}"' in text

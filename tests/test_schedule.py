@@ -83,15 +83,6 @@ def test_a_short_schedule_is_valid_and_near(above):
     assert fc.QuadraticSchedule(0.004, 0.0, 0.00007).short().a == 0.0001  # off by half of .00003 at the end: 0.4 %
 
 
-def test_the_sawtooth_starts_again_in_every_stage():
-    ramp = fc.QuadraticSchedule(1.0, 1.0, 0.0)
-    saw = fc.SawtoothSchedule(ramp, (3, 1, 2))
-    assert [saw(i / 5) for i in range(6)] == [1.0, 1.5, 2.0, 1.0, 1.0, 2.0]
-    for stages in ((2, 0), (1.5,)):
-        with pytest.raises(CovarianceError):
-            fc.SawtoothSchedule(ramp, stages)
-
-
 @pytest.mark.parametrize(("size", "cov"), [(3, np.zeros((9, 9))), (1, np.eye(1))])
 def test_layers_without_spread_or_of_one_pixel_fit_no_sigma(size, cov):
     fit = fit_layer(fc.LayerStatistics("layer", size, 64, np.zeros(len(cov)), cov))

@@ -1,7 +1,7 @@
 """Draw docs/images/house.svg, the plan of the package, from its imports: `python -m tools.draw_house`.
 
 Where a room lies is decided here; which rooms there are and who imports whom is read from the sources, and
-`tests/docs/test_house.py` compares the picture with them.
+`tests/docs/test_docs.py` compares the picture with them.
 """
 
 from pathlib import Path

@@ -1,68 +1,48 @@
 """`filtercov train` as a user runs it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from filtercov import FilterStatistics, Watched
-from filtercov.cli.train import train
+from filtercov import Watched
 from filtercov.errors import ConfigError, DataError, ModelError, RunError
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.training import TrainConfig, load_checkpoint, read_metrics, read_result
 from tests.lab.data.folders import write_folder
 from tests.peers import import_peer
+from tests.processes import command
 
-APP = typer.Typer()
-APP.command()(train)
 SMALL = ["--model", "convmixer_8_2_k5_p4", "--data-limit", "64", "--batch-size", "32", "--epochs", "1"]
 
 
-def run(*arguments):
-    """Run the command in this process; errors of ours come through."""
-    return CliRunner().invoke(APP, [*SMALL, *map(str, arguments)], catch_exceptions=False)
+def run(*words):
+    return command("train", *SMALL, *words)
 
 
 def test_a_run_is_trained_reported_and_found_finished_the_second_time(tmp_path):
-    first = run("--run-dir", tmp_path / "run", "--init", "closed-form", "--freeze-filters")
-    assert first.exit_code == 0
+    words = ["--run-dir", tmp_path / "run", "--init", "closed-form"]
+    first = run(*words, "--freeze-filters")
     accuracy = read_result(tmp_path / "run").test_accuracy
-    assert f"{accuracy:.2f} % test accuracy after 1 epoch; the run is {tmp_path / 'run'}" in first.output
-    again = run("--run-dir", tmp_path / "run", "--init", "closed-form", "--freeze-filters")
-    assert again.output.splitlines()[-1] == first.output.splitlines()[-1]
-    assert "finished before" in again.output
+    assert f"{accuracy:.2f} % test accuracy after 1 epoch; the run is {tmp_path / 'run'}" in first
+    again = run(*words, "--freeze-filters")
+    assert again.splitlines()[-1] == first.splitlines()[-1]
+    assert "finished before" in again
     assert (tmp_path / "run" / "statistics.safetensors").exists()
     with pytest.raises(RunError, match="freeze_filters is True there and False here"):
-        run("--run-dir", tmp_path / "run", "--init", "closed-form")
+        run(*words)
 
 
 def test_a_run_for_choosing_a_setting_reports_validation_accuracy(tmp_path):
-    output = run("--run-dir", tmp_path / "run", "--evaluate", "validation").output
+    output = run("--run-dir", tmp_path / "run", "--evaluate", "validation")
     accuracy = read_result(tmp_path / "run").test_accuracy
     assert f"{accuracy:.2f} % validation accuracy after 1 epoch;" in output
     assert "test" not in output.replace(str(tmp_path), "")
     with pytest.raises(RunError, match="evaluate"):
         run("--run-dir", tmp_path / "run")
-
-
-def test_a_run_is_watched_and_trains_as_one_that_is_not(tmp_path):
-    flags = ["--epochs", "2", "--init", "closed-form"]
-    run("--run-dir", tmp_path / "plain", *flags)
-    run("--run-dir", tmp_path / "watched", *flags, "--watch", "3")
-    results = [read_result(tmp_path / name) for name in ("plain", "watched")]
-    assert results[0].weights_sha256 == results[1].weights_sha256
-    seen = Watched.load(tmp_path / "watched" / "filters.watched")
-    assert seen.steps == (0, 3, 4)
-    final = FilterStatistics.load(tmp_path / "watched" / "statistics.safetensors")
-    for ours, theirs in zip(seen[-1].statistics, final, strict=True):
-        assert ours.name == theirs.name
-        np.testing.assert_allclose(ours.covariance, theirs.covariance, rtol=0, atol=1e-6 * theirs.covariance.max())
-    assert not (tmp_path / "plain" / "filters.watched").exists()
 
 
 def test_flags_reach_the_run_whose_key_names_its_directory(tmp_path):
@@ -99,7 +79,7 @@ def test_a_model_of_timms_is_trained_by_the_name_init_takes(tmp_path):
     flags = ["--init", "closed-form", "--data-limit", "8", "--batch-size", "4", "--run-dir", tmp_path / "run"]
     with pytest.raises(ModelError):  # the closed form is not for 3x3 filters, as of init_
         run(*words, *flags)
-    output = run(*words, *flags, "--min-kernel-size", "2").output
+    output = run(*words, *flags, "--min-kernel-size", "2")
     assert "11 of 11 depthwise layers initialised" in output
     assert "after 1 epoch" in output
     trained = timm.create_model("tf_mobilenetv3_small_minimal_100", num_classes=3)
@@ -111,14 +91,11 @@ def test_a_model_of_timms_is_trained_by_the_name_init_takes(tmp_path):
 def test_torchrun_trains_one_run_in_two_processes_with_the_loss_of_one(tmp_path):
     flags = "--model convnext_atto_div8_p1 --augment cifar --set log_interval=1 --watch 1".split()
     two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    for name, launcher in {"one": [sys.executable], "two": two}.items():
-        done = subprocess.run(
-            [*launcher, Path(__file__).with_name("train_script.py"), *SMALL, *flags, "--run-dir", tmp_path / name],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
-        )
+    filtercov = Path(sys.executable).with_name("filtercov")
+    for name, launcher in {"one": [], "two": two}.items():
+        words = [*launcher, filtercov, "train", *SMALL, *flags, "--run-dir", tmp_path / name]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
     metrics = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two")]
     one, two = ([record.get("loss") or record["train_loss"] for record in records] for records in metrics)

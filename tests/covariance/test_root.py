@@ -1,10 +1,44 @@
+"""The closed form against the paper's construction, and symmetric roots against those of the whole matrix."""
+
 import numpy as np
 import pytest
+import torch
 
-from filtercov.covariance import gaussian_covariance, symmetric_root
+from filtercov.covariance import gaussian_covariance, symmetric_root, to_block
 from filtercov.covariance.root import WINDOW_ERROR, Root, covariance_root, gaussian_roots
 from filtercov.errors import CovarianceError
-from tests.reference import brute_force_covariance, root_of, usable_covariance
+from tests.reference import brute_force_covariance, paper_block_covariance, usable_covariance
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_equals_the_papers_construction_for_odd_kernels(k):
+    for sigma in (0.05, 0.37, 2.9):
+        block = to_block(gaussian_covariance(k, sigma), k)
+        np.testing.assert_allclose(block, paper_block_covariance(k, sigma), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (1, 11), (4, 7), (11,), (2, 5, 4)])
+def test_equals_the_definition_for_even_rectangular_1d_and_3d_kernels(shape):
+    for sigma in (0.05, 8.0):
+        cov = gaussian_covariance(shape, sigma)
+        np.testing.assert_allclose(cov, brute_force_covariance(shape, sigma), rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(cov, cov.T)
+
+
+def test_the_smallest_sigma_leaves_one_pixel():
+    cov = gaussian_covariance(5, 1e-300)
+    assert cov[12, 12] == 0.5
+    assert np.count_nonzero(cov) == 1
+
+
+@pytest.mark.parametrize("sigma", [0, np.nan, np.inf, "1", None, np.array(True), torch.empty((), device="meta")])
+def test_a_sigma_that_is_not_a_positive_finite_number_is_refused(sigma):
+    with pytest.raises(CovarianceError):
+        gaussian_covariance(7, sigma)
+
+
+# --- Roots ---
+
 
 MODES = ("clip", "abs")
 
@@ -19,14 +53,15 @@ def embedded(root):
 
 
 @pytest.mark.parametrize("negative", MODES)
-def test_the_root_is_symmetric_equals_the_one_by_schur_decompositions_and_squares_to_the_usable_covariance(negative):
+def test_the_root_is_symmetric_has_no_negative_eigenvalue_and_squares_to_the_usable_covariance(negative):
+    """There is one such root."""
     rng = np.random.default_rng(0)
     for n in (1, 9, 25):
         matrix = rng.normal(size=(n, n))
         indefinite = matrix + matrix.T
         root = symmetric_root(indefinite, negative=negative)
         np.testing.assert_array_equal(root, root.T)
-        np.testing.assert_allclose(root, root_of(indefinite, negative), atol=1e-6)
+        assert np.linalg.eigvalsh(root).min() >= -1e-12
         np.testing.assert_allclose(root @ root, usable_covariance(indefinite, negative), atol=1e-12)
 
 

@@ -1,7 +1,7 @@
 // The native kernels against loops in double, with guard bytes around every buffer. Needs no torch, no Python.
 //
 // Inputs are small integers, so every sum is exact in float32 and results must be equal, not close. Built and run under
-// AddressSanitizer and UndefinedBehaviorSanitizer by test_sanitized.py.
+// AddressSanitizer and UndefinedBehaviorSanitizer by test_kernels.py.
 #include <cstdlib>
 
 #include "filtercov_native.h"

@@ -4,7 +4,6 @@ import ast
 import importlib
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,9 @@ import filtercov.covariance
 import filtercov.errors
 import filtercov.nn
 from filtercov.cli.app import COMMANDS, _load
-
-ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
-)
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+from tests.pages import FENCE, PAGES, ROOT, blocks
+from tests.test_layering import PARTS
+from tools.draw_house import PICTURE, ROOMS, house
 
 # Where a name that stands alone, as `freeze_` does, is looked for.
 PLACES = """
@@ -115,39 +111,25 @@ def test_files_that_are_named_exist(page):
 def test_dotted_names_exist_and_python_can_be_parsed(page):
     text = page.read_text(encoding="utf-8")
     names = set(re.findall(r"(?<![\w./-])filtercov(?:\.\w+)+", text)) - {"filtercov.initialisations"}  # entry points
-    for code in (code for kind, code in FENCE.findall(text) if kind == "python"):
+    for code in blocks(page, "python"):
         imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
         names |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
     for name in sorted(names, key=lambda name: name.startswith(("filtercov.jax", "filtercov.keras"))):
         assert resolve(name) is not None  # or is skipped, where those are not installed
 
 
-def commands(page):
-    """Every call of the command line on a page: (subcommand, its flags)."""
-    text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
-    for line in re.findall(r"(?:^|[\s`(])filtercov ((?!import)[a-z][^\n`]*)", text):
-        words = re.split(r"\s#|\s{3,}|[`;|]|\.\s", line)[0].split()
-        if words and (words[0] in COMMANDS or any(word.startswith("--") for word in words)):
-            yield words[0], [word.partition("=")[0].rstrip(".,:)") for word in words if re.match(r"--?[a-z]", word)]
-
-
-@cache
-def flags(command):
-    loaded = _load(command)
-    names = {name for option in loaded.params for name in (*option.opts, *option.secondary_opts)}
-    return names | {"--help"}
-
-
-def test_the_search_for_commands_finds_them():
-    found = {command for page in PAGES for command, _ in commands(page)}
-    assert found >= {"init", "stats", "train", "reproduce", "compare", "inspect", "explore"}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_commands_and_flags_exist(page):
-    for command, given in commands(page):
-        assert command in COMMANDS
-        assert set(given) <= flags(command)
+def test_commands_and_flags_exist():
+    found = set()
+    for page in PAGES:
+        text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
+        for line in re.findall(r"(?:^|[\s`(])filtercov ((?!import)[a-z][^\n`]*)", text):
+            command, *words = re.split(r"\s#|\s{3,}|[`;|]|\.\s", line)[0].split()
+            given = {word.partition("=")[0].rstrip(".,:)") for word in words if re.match(r"--?[a-z]", word)}
+            if command in COMMANDS or any(word.startswith("--") for word in words):
+                found.add(command)
+                flags = {flag for option in _load(command).params for flag in (*option.opts, *option.secondary_opts)}
+                assert given <= flags | {"--help"}, (page, command)
+    assert COMMANDS.keys() >= found >= {"init", "stats", "train", "reproduce", "compare", "inspect", "explore"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
@@ -158,3 +140,8 @@ def test_functions_that_are_named_alone_exist(page):
     found = set(re.findall(r"`([A-Za-z_]\w*_)[`(]", prose(page))) | set(re.findall(r"`([A-Za-z]\w*)\(", prose(page)))
     missing = {name for name in found if not any(hasattr(place, name) for place in map(resolve, PLACES))}
     assert missing - FOREIGN == set()
+
+
+def test_every_part_has_a_room_in_the_picture_and_arrows_are_the_imports():
+    assert ROOMS.keys() == PARTS.keys()
+    assert PICTURE.read_text(encoding="utf-8") == house(), "draw it again: python -m tools.draw_house"

@@ -2,9 +2,6 @@
 # ruff: noqa: E402
 
 import copy
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -21,6 +18,7 @@ from filtercov.nn.routing import BITS, ON_GPU
 from tests.gpu.test_tuning import Prices
 from tests.nn.support import CONVOLVE, last
 from tests.nn.test_conv import OURS
+from tests.processes import python
 
 ops = torch.ops.filtercov
 EVERY = ON_GPU + sum(BITS.values())
@@ -169,7 +167,5 @@ def test_the_operators_pass_torchs_own_checks():
 def test_the_flag_needs_both_variables_and_triton_is_imported_late():
     code = "from filtercov.nn import gpu, routing; print(routing.PRETENDED, hasattr(gpu, 'kernels'))"
     for interpret, flag, wanted in (("1", "1", "True"), ("1", "0", "False"), ("0", "1", "False")):
-        environment = os.environ | {"TRITON_INTERPRET": interpret, "FILTERCOV_TRITON": flag}
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-        assert told.stdout.split()[0] == wanted
-        assert told.stdout.split()[1] == "False"
+        told = python(code, TRITON_INTERPRET=interpret, FILTERCOV_TRITON=flag)
+        assert told.stdout.split() == [wanted, "False"]

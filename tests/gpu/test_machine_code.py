@@ -51,13 +51,9 @@ def test_no_register_spills_and_each_number_loaded_serves_several_multiply_adds(
 @pytest.mark.parametrize(
     "layer",
     [
-        Layer("forward", 6, "float16", channels_last=True),
+        *LAYERS[::3],
         Layer("input_grad", 9, "float32", channels_last=True, size=8),
-        Layer("weight_grad", 5, "float16", channels_last=True),
         Layer("input_grad", 5, "float16", size=14),
-        Layer("weight_grad", 9),
-        Layer("forward", 12, size=512, line=True),
-        Layer("weight_grad", 6, channels_last=True, size=512, line=True),
     ],
     ids=lambda layer: "-".join(layer.key()),
 )

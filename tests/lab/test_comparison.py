@@ -1,6 +1,8 @@
-"""`compare`: one's own modules, data and initialisations, and ordinary runs, with one answer and one page."""
+"""`compare`: one's own modules, data and initialisations, and ordinary runs, one answer and one page; and the demo."""
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +12,10 @@ from torch.utils.data import TensorDataset
 
 import filtercov
 from filtercov.errors import ConfigError, DataError, ModelError, RunError
-from filtercov.lab import compare
+from filtercov.lab import compare, comparison
 from filtercov.lab.data import load
 from filtercov.lab.data.loader import TorchBatches
+from filtercov.lab.demonstration import demo_table, demonstrate
 from filtercov.lab.experiments.engines import Engine
 from tests.peers import import_peer
 
@@ -97,7 +100,7 @@ def test_ordinary_runs_are_shared_with_train_and_compared_with_the_first(tmp_pat
     assert "test images" in str(result)
 
 
-def test_a_network_of_timms_from_statistics_of_a_checkpoint(tmp_path):
+def test_a_network_of_timms_from_statistics_of_a_checkpoint(tmp_path, capsys):
     import_peer("timm")
     trained = nn.Sequential(*(nn.Conv2d(32, 32, 7, padding=3, groups=32) for _ in range(2)))
     torch.save(trained.state_dict(), tmp_path / "trained.pth")
@@ -105,9 +108,10 @@ def test_a_network_of_timms_from_statistics_of_a_checkpoint(tmp_path):
     result = by_name("convmixer_16_2_k7_p4", "embedded", tmp_path, inits=inits, seeds=1, data_limit=100)
     assert [group.label for group in result.groups] == ["default", "closed-form", "stats:trained.pth"]
     assert "validation images" in result.note  # more than two to choose among
-    inits, images = ["default", "imagenet-thawed"], load("embedded", limit=40)
-    result = by_name("timm:mobilenetv3_small_050", images, tmp_path, inits=inits, seeds=1, batch_size=20)
-    assert len(result.groups) == 2
+    images = load("embedded", limit=40)
+    for inits, steps in ((["default", "uniform"], "2 steps"), (["default", "uniform", "imagenet-thawed"], "1 step")):
+        by_name("timm:mobilenetv3_small_050", images, tmp_path, inits=inits, seeds=1, batch_size=20)
+        assert f"of {steps}," in capsys.readouterr().err  # some images are held out to choose by
 
 
 def grey():
@@ -148,7 +152,58 @@ def test_batches_of_a_dataset_depend_on_seed_and_epoch_alone_and_can_start_anywh
     assert torch.equal(torch.cat([images for images, _ in judged.epoch(0)]), pair[1].tensors[0])
 
 
-def test_more_runs_than_the_disk_holds_are_refused_before_the_first_step(pair, tmp_path):
-    with pytest.raises(RunError):
-        own(pair, tmp_path, seeds=10**12)
+def test_more_runs_than_the_disk_holds_are_refused_before_the_first_step(pair, tmp_path, monkeypatch):
+    needed = 4 * 4 * sum(parameter.nbytes for parameter in make_model().parameters())  # of four runs, four copies each
+    for free, error in ((needed - 1, RunError), (needed, ConfigError)):  # a batch is not filled
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        with pytest.raises(error):
+            own(pair, tmp_path, batch_size=50)
     assert not (tmp_path / "runs").exists()
+
+
+# --- The demonstration: four runs that differ in their filters alone ---
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    """Of a network and data too small to show anything."""
+    smaller = {"model": "convmixer_8_3_k5_p4", "data_limit": 520, "epochs": 2, "batch_size": 10}
+    return demonstrate(tmp_path_factory.mktemp("demo"), engine=Engine(), **smaller)
+
+
+def test_its_runs_are_those_of_before(monkeypatch, tmp_path):
+    """Their names are the hash of all that decides how they end, so README's numbers stay those of this command."""
+    asked = []
+
+    def stop(runs, *_, **__):
+        asked.extend(runs)
+        raise RunError("enough")
+
+    monkeypatch.setattr(comparison, "sweep", stop)
+    with pytest.raises(RunError):
+        demonstrate(tmp_path, seed=3)
+    assert {run.key: (run.spec.init, run.spec.freeze_filters) for run in asked} == {
+        "9cf60f20309800f7": ("uniform", True),
+        "e8a4969f5f935884": ("closed-form", True),
+        "d8b64dd3e1683827": ("uniform", False),
+        "7cad767790df03d2": ("closed-form", False),
+    }
+
+
+def test_one_seed_settles_nothing_and_is_compared_with_uniform_in_the_same_state(result):
+    head, uniform, closed_form, difference = demo_table(result.groups)
+    assert head == ["filters", "frozen", "thawed"]
+    for column in (1, 2):
+        gain = float(closed_form[column]) - float(uniform[column])
+        assert float(difference[column].split()[0]) == pytest.approx(gain, abs=0.011)
+        assert difference[column].endswith(" (one seed)")
+    assert "(one seed: no verdict)" in result.answer
+
+
+def test_its_page_has_curves_filters_that_trained_and_covariances(result):
+    page = result.page()
+    assert page.count("<svg") == 1
+    assert page.count("<img") == 2 * 3 * 2 + 3 * 3  # filters before and after, and covariances
+    assert all(page.count(group.label) >= 2 for group in result.groups)  # legend and chart
+    for group in result.groups[2:]:
+        assert all((before != after).any() for before, after in group.runs[0].filters.values())

@@ -22,17 +22,13 @@ from filtercov.nn import DepthwiseConv2d
 from tests.depthwise_layers import depthwise
 
 
-class Named(nn.Module):
+def named(**modules):
     """A network with modules of any names, in their order."""
-
-    def __init__(self, **modules):
-        super().__init__()
-        for name, module in modules.items():
-            self.add_module(name, module)
+    return nn.ModuleDict(modules)
 
 
 def with_stem(**modules):
-    return Named(stem=nn.Conv2d(3, 8, 4), **modules)
+    return named(stem=nn.Conv2d(3, 8, 4), **modules)
 
 
 def network(seed=0, blocks=3):
@@ -150,10 +146,7 @@ def test_layers_have_the_names_of_the_model_under_every_wrapper_and_ema_copies_a
     if ema:
         assert measure(path).notes[0].startswith(f"left out {ema}blocks.0")
         assert len(measure(write(copies, path))) == 3  # where there are no others
-
-
-def test_names_that_only_look_like_those_of_copies_are_the_networks_own_if_it_is_given(path):
-    with_ema = Named(model=network(0).blocks, model_ema=network(1).blocks)
+    with_ema = named(model=network(0).blocks, model_ema=network(1).blocks)  # which are the network's own
     assert as_measured(saved(with_ema, path), with_ema, like=with_ema)
 
 
@@ -242,7 +235,7 @@ def test_what_cannot_be_used_is_told_in_a_sentence(path, content, message):
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 def test_a_state_dict_that_was_written_is_read_back_in_order_and_truncated_it_is_refused(tmp_path, suffix):
-    net = Named(zebra=depthwise(), yak=depthwise(), ant=depthwise())
+    net = named(zebra=depthwise(), yak=depthwise(), ant=depthwise())
     net.yak.weight = net.zebra.weight
     file = tmp_path / f"net{suffix}"
     write_state_dict(net.state_dict(), file)
@@ -271,9 +264,9 @@ def test_a_stored_order_that_does_not_fit_is_not_used(sorting):
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 def test_stems_come_first_heads_last_and_numbers_count(tmp_path, suffix):
-    stages = [Named(downsample=depthwise(), mixer=depthwise(), mlp=depthwise()) for _ in range(11)]
+    stages = [named(downsample=depthwise(), mixer=depthwise(), mlp=depthwise()) for _ in range(11)]
     stem = nn.Sequential(nn.Conv2d(3, 8, 3), depthwise())
-    net, file = Named(stem=stem, stages=nn.Sequential(*stages), final=depthwise()), tmp_path / f"net{suffix}"
+    net, file = named(stem=stem, stages=nn.Sequential(*stages), final=depthwise()), tmp_path / f"net{suffix}"
     write(dict(sorted(net.state_dict().items())), file)
     assert as_measured(file, net)
     [note] = measure(file).notes
@@ -309,7 +302,7 @@ def one_shared_weight():
 NOTED = {
     "transposed": lambda: with_stem(dw=depthwise(), deconv=nn.ConvTranspose2d(8, 8, 5, groups=8)),
     "transposed to one channel": lambda: with_stem(dw=depthwise(), last=nn.ConvTranspose2d(8, 1, 5)),
-    "grey images": lambda: Named(stem=nn.Conv2d(1, 8, 5), dw=depthwise(), pw=nn.Conv2d(8, 8, 1), dw2=depthwise()),
+    "grey images": lambda: named(stem=nn.Conv2d(1, 8, 5), dw=depthwise(), pw=nn.Conv2d(8, 8, 1), dw2=depthwise()),
 }
 BUILT = NOTED | {
     "attention": lambda: with_stem(dw=depthwise(), eca=nn.Conv1d(1, 1, 3), pa=nn.Conv2d(1, 1, 3)),
@@ -320,10 +313,10 @@ BUILT = NOTED | {
         dw=depthwise(multiplier=3), line=depthwise(kind=nn.Conv1d), pixel=depthwise(kernel_size=1)
     ),
     "depthwise first": lambda: nn.Sequential(depthwise(), depthwise(), nn.Conv2d(8, 16, 1)),
-    "depthwise only": lambda: Named(dw=depthwise(), other=depthwise(kernel_size=3)),
-    "stem in colours": lambda: Named(dw=depthwise(), stem=nn.Conv2d(3, 8, 4), pw=nn.Conv2d(8, 8, 1)),
+    "depthwise only": lambda: named(dw=depthwise(), other=depthwise(kernel_size=3)),
+    "stem in colours": lambda: named(dw=depthwise(), stem=nn.Conv2d(3, 8, 4), pw=nn.Conv2d(8, 8, 1)),
     "bare layer": depthwise,  # whose name is empty
-    "a part called module": lambda: Named(module=Named(dw=depthwise()), dw=depthwise(16)),
+    "a part called module": lambda: named(module=named(dw=depthwise()), dw=depthwise(16)),
 }
 
 
@@ -357,27 +350,20 @@ def test_one_name_of_a_tie_is_enough_and_so_is_a_model_on_the_meta_device(path):
 @pytest.mark.parametrize(
     "like",
     [
-        Named(deeper=depthwise()),
-        Named(new=Named(dw=depthwise(kernel_size=5))),
-        Named(new=Named(dw=depthwise(), second=depthwise())),
-        Named(old=Named(dw=depthwise(kernel_size=5))),
-        Named(old=Named(dw=parametrizations.weight_norm(depthwise()), two=depthwise())),
+        named(deeper=depthwise()),
+        named(new=named(dw=depthwise(kernel_size=5))),
+        named(new=named(dw=depthwise(), second=depthwise())),
+        named(old=named(dw=depthwise(kernel_size=5))),
+        named(old=named(dw=parametrizations.weight_norm(depthwise()), two=depthwise())),
     ],
 )
 def test_a_model_of_another_architecture_is_refused(path, like):
-    saved(with_stem(old=Named(dw=depthwise())), path)
+    saved(with_stem(old=named(dw=depthwise())), path)
     with pytest.raises(CheckpointError, match="given as like"):
         measure(path, like)
 
 
-def test_weights_larger_than_any_description_are_read(tmp_path):
-    path = tmp_path / "large.pth"
-    torch.save(
-        {
-            "0.weight": torch.ones(4, 3, 2, 2),
-            "1.weight": torch.ones(4, 1, 7, 7),
-            "head.weight": torch.zeros(10, DESCRIPTION // 20),
-        },
-        path,
-    )
-    assert next(iter(fc.FilterStatistics.from_checkpoint(path))).count == 4
+def test_weights_larger_than_any_description_are_read(path):
+    large = torch.zeros(10, DESCRIPTION // 20)
+    content = {"0.weight": torch.ones(4, 3, 2, 2), "1.weight": torch.ones(4, 1, 7, 7), "head.weight": large}
+    assert next(iter(measure(write(content, path)))).count == 4

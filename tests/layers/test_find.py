@@ -1,5 +1,7 @@
-"""The depthwise layers of a model: which they are, their order and names, and weights that are not plain parameters."""
+"""The depthwise layers of a model: which they are, their order and names, weights that are not plain parameters; and
+running a model to look at it leaves no trace."""
 
+from contextlib import nullcontext
 from typing import ClassVar
 
 import pytest
@@ -158,3 +160,56 @@ def test_layout_gradients_and_identity_of_weights_are_kept():
     fc.init_(net, seed=0)
     assert net.weight is weight
     assert (weight.stride(), weight.requires_grad) == (stride, False)
+
+
+# --- Running a model to look at it, also one that changes when it runs or when its mode does ---
+
+
+class Merging(nn.BatchNorm1d):
+    """A layer that changes its weight when its mode is changed by `train`, as some LoRA layers do."""
+
+    def train(self, mode=True):
+        self.weight.data += 1
+        return super().train(mode)
+
+
+class Restless(nn.Module):
+    """Counts its calls, replaces and adds tables' entries and draws random numbers, whatever its mode; may fail."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.conv = nn.Conv1d(4, 4, 5, groups=4)
+        self.norm = Merging(4)
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("last", torch.zeros(4))
+        self.layer = self.scale = None
+        self.fails, self.length = fails, 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.last = x.mean((0, 2)) + torch.randn(4)
+        self.register_buffer("cached", x)
+        self.layer, self.scale = nn.Identity(), nn.Parameter(torch.ones(1))
+        self.length = self.more = x.shape[-1]
+        if self.fails:
+            raise RuntimeError("on purpose")
+        return self.norm(self.conv(x))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_that_changes_when_it_runs_is_as_it_was_after_tracing(fails):
+    net = Restless(fails)
+    net.norm.eval()
+    before, buffers = {name: tensor.clone() for name, tensor in net.state_dict().items()}, dict(net._buffers)
+    attributes = set(vars(net))
+    random = torch.get_rng_state()
+    with pytest.raises(ModelError, match="on purpose") if fails else nullcontext():
+        fc.depthwise_layers(net, (torch.ones(2, 4, 9),))
+    assert list(net._buffers) == ["calls", "last"]
+    assert list(net.state_dict()) == list(before)
+    assert (set(vars(net)), net.layer, net.scale, net.length) == (attributes, None, None, 0)
+    assert all(net._buffers[name] is buffer for name, buffer in buffers.items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert (net.training, net.conv.training, net.norm.training) == (True, True, False)
+    assert not any(module._forward_hooks for module in net.modules())

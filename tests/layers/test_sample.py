@@ -1,9 +1,5 @@
 """The sampler: its distribution, exact rounding, and the same bits whatever torch's settings, layouts and threads."""
 
-import os
-import subprocess
-import sys
-from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
@@ -15,9 +11,9 @@ from filtercov.covariance import LayerStatistics, symmetric_root
 from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
 from filtercov.layers.sample import check_filters, rounded, sample_filters
-from tests.depthwise_layers import depthwise, network, seeded
-from tests.distribution import distribution_faults
-from tests.reference import usable_covariance
+from tests.depthwise_layers import depthwise, double_by_default, network, seeded
+from tests.processes import python
+from tests.reference import distribution_faults, usable_covariance
 
 
 @pytest.mark.parametrize(
@@ -53,27 +49,17 @@ print(hashlib.sha256(data).hexdigest())
 
 
 def test_the_number_of_threads_does_not_change_a_bit():
-    digests = set()
-    for threads in ("1", "4"):
-        environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-        command = [sys.executable, "-c", SCRIPT.format(threads=threads)]
-        digests.add(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
-    assert len(digests) == 1
+    one, four = (
+        python(SCRIPT.format(threads=threads), OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads).stdout
+        for threads in ("1", "4")
+    )
+    assert one == four
 
 
 MEAN = np.linspace(-2, 3, 49)
 COVARIANCE = fc.gaussian_covariance(7, 0.9)
 STATISTICS = fc.FilterStatistics((LayerStatistics("a", (7, 7), 9, MEAN, COVARIANCE),))
 SOURCE = network(7, 7, seed=1)
-
-
-@contextmanager
-def default_type():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +76,7 @@ def test_torchs_settings_change_no_bit_of_the_filters(fill):
     fill(expected := network(7, 7))
     assert not torch.equal(expected[0].weight, network(7, 7)[0].weight)
     meta, half = torch.device("meta"), torch.autocast("cpu", torch.bfloat16)
-    for setting in (default_type(), meta, half, torch.inference_mode()):
+    for setting in (double_by_default(), meta, half, torch.inference_mode()):
         net = network(7, 7)
         with setting:
             fill(net)
@@ -102,11 +88,9 @@ def test_torchs_settings_change_no_bit_of_the_filters(fill):
     ("weight", "cov", "mean", "error"),
     [
         (torch.ones(4, 1, 9, 9), np.eye(49), None, CovarianceError),
-        (torch.ones(4, 1, 3, 3), np.full((9, 9), np.inf), None, CovarianceError),
         (torch.ones(4, 1, 3, 3), np.eye(9), np.ones(4), CovarianceError),
         (torch.ones(4, 1, 3, 3), np.eye(9), np.full(9, np.nan), CovarianceError),
         (torch.ones(8, 1, 3, 3, dtype=torch.float16), 1e12 * np.eye(9), None, CovarianceError),  # too large
-        (torch.ones(8, 1, 3, 3, dtype=torch.float16), 1e-30 * np.eye(9), None, CovarianceError),  # all zero
         (torch.ones(4, 9), np.eye(9), None, ModelError),
         (torch.ones(4, 1, 3, 3, dtype=torch.int8), np.eye(9), None, ModelError),
         (torch.ones(4, 1, 3, 3, device="meta"), np.eye(9), None, ModelError),

@@ -104,20 +104,20 @@ class Case(NamedTuple):
         x, grad_y = (last(x), last(grad_y)) if self.channels_last else (x, grad_y)
         return x, integers(self.channels, 1, *self.kernel), integers(self.channels), grad_y
 
-    def exact(self, *tensors):
-        """Return y, grad_x and grad_weight in float64 of what `tensors` returns."""
-        return exact_passes(*tensors, *self.geometry)
+    def exact(self, *tensors, dtype=torch.float64):
+        """Return PyTorch's y, grad_x and grad_weight, in float64, of what `tensors` returns."""
+        return exact_passes(*tensors, *self.geometry, dtype=dtype)
 
 
-def exact_passes(x, weight, bias, grad_y, padding, stride, dilation):
+def exact_passes(x, weight, bias, grad_y, padding, stride, dilation, *, dtype=torch.float64):
     """Return y, grad_x and grad_weight in float64, by autograd through explicit padding and F.conv."""
     pairs = [padding[i : i + 2] for i in range(0, len(padding), 2)]
     edges = list(chain.from_iterable(reversed(pairs)))
 
     def convolve(x, weight):
-        return CONVOLVE[len(stride)](functional.pad(x, edges), weight, bias.double(), stride, 0, dilation, len(weight))
+        return CONVOLVE[len(stride)](functional.pad(x, edges), weight, bias.to(dtype), stride, 0, dilation, len(weight))
 
-    return results(convolve, x.double(), weight.double(), grad_y=grad_y.double())
+    return results(convolve, x.to(dtype), weight.to(dtype), grad_y=grad_y.to(dtype))
 
 
 def centred(batch, channels, size, kernel, **more):

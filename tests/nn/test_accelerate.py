@@ -1,11 +1,7 @@
 """`accelerate_` on any model: same numbers, parameters and hooks, a true report, and `restore_` undoes it all."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +9,6 @@ import torch
 from torch import nn
 
 from filtercov.errors import ModelError
-from filtercov.lab import models
 from filtercov.nn import (
     DepthwiseConv1d,
     DepthwiseConv2d,
@@ -26,9 +21,8 @@ from filtercov.nn import (
 )
 from filtercov.nn.conv import PointwiseConv2d, StridedPointwiseConv2d
 from filtercov.nn.swap import DEPTHWISE, POINTWISE, SAFE, toggles
-from tests.nn.support import CHANNELS_LAST, called, needs_native
-
-ROOT = Path(__file__).parents[2]
+from tests.nn.support import CHANNELS_LAST, called
+from tests.processes import python
 
 
 def convmixer(width=16):
@@ -169,6 +163,7 @@ def test_every_layer_becomes_what_it_should_and_those_with_a_class_of_their_own_
     assert report.changed[SAFE.kind] == tuple(name for name in changed if changed[name] is StridedPointwiseConv2d)
     assert set(report.skipped) == {"own", "own depthwise", "parametrised", "endangered, own"}
     assert "left alone: own: it is a Own" in str(report)
+    assert "2 × depthwise" in str(report)
     assert set(restore_(net)) == set(changed)
     assert {name: type(layer) for name, layer in net.items()} == before
     built = FusedSequential(DepthwiseConv2d(8, 8, 3, groups=8))
@@ -239,18 +234,8 @@ print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.mark.parametrize(("keep", "mebibytes"), [(True, 16), (True, 64), (False, 16)])  # glibc maps 32 MiB and more
 def test_kept_memory_is_not_asked_for_again(keep, mebibytes):
     # Where nobody says from which size on memory is the system's, glibc learns it, and sometimes keeps all by chance.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"}
-    command = [sys.executable, "-c", FAULTS.format(keep=keep, mebibytes=mebibytes)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    run = python(FAULTS.format(keep=keep, mebibytes=mebibytes), MALLOC_MMAP_THRESHOLD_="131072")
     kept, faults = map(int, run.stdout.split())
     assert bool(kept) is keep
     # Of 163,840 pages in five steps; glibc now and then takes a few more blocks before it has enough.
     assert faults < 50_000 if keep else faults > 100_000
-
-
-@needs_native
-def test_the_report_counts_what_was_done():
-    net = models.create("convnext_atto_div8_p1", num_classes=3)
-    restore_(net)
-    told = str(accelerate_(net, keep_memory=False)).splitlines()
-    assert told == ["changed: 12 × ConvNeXt block, 12 × depthwise"]

@@ -1,7 +1,6 @@
 """Depthwise functions and modules in a user's hands: any layout, the same results and kinds of error as PyTorch's."""
 
 import gc
-import itertools
 import warnings
 import weakref
 from functools import partial
@@ -18,6 +17,7 @@ from filtercov.errors import FiltercovError
 from filtercov.nn import DepthwiseConv2d, conv_operators, depthwise_conv2d, native_status, routing
 from filtercov.nn.geometry import Geometry
 from filtercov.nn.routing import BITS, BY_THRESHOLDS
+from tests.depthwise_layers import double_by_default
 from tests.nn.support import CHANNELS_LAST, CONVOLVE, called, doubles, images, last, needs_native, results
 
 OURS = {axes: getattr(fast, f"depthwise_conv{axes}d") for axes in (1, 2, 3)}
@@ -184,14 +184,6 @@ KERNELS = {  # with so many taps
     "volume": lambda taps: {26: (1, 2, 13), 27: (3, 3, 3)}[taps],
 }
 STEPS = {"strided plane": {"stride": 2}, "dilated plane": {"dilation": 2}}
-THRESHOLDS = {  # of taps: forward, input and weight gradient, each with channels last and first
-    "line": (4, 4, 4, 4, 4, 4),
-    "band": (25, 11, 10, 10, 10, 10),
-    "plane": (25, 225, 25, 49, 10, 25),
-    "strided plane": (49, 121, 25, 81, 25, 25),
-    "dilated plane": (49, 49, 49, 49, 49, 49),
-    "volume": (27, 27, 27, 27, 27, 27),
-}
 
 
 def native_wins(which, kernel, *, channels_last=True, stride=1, dilation=1, channels=16, dtype=torch.float32):
@@ -202,12 +194,13 @@ def native_wins(which, kernel, *, channels_last=True, stride=1, dilation=1, chan
 
 
 @needs_native
-@pytest.mark.parametrize("kind", THRESHOLDS)
+@pytest.mark.parametrize("kind", routing.LEAST_TAPS)
 def test_thresholds_depend_on_the_pass_the_layout_and_the_kind_of_convolution(kind):
     kernel_of, steps = KERNELS.get(kind, PLANES.get), STEPS.get(kind, {})
-    for (which, channels_last), taps in zip(itertools.product(BITS, (True, False)), THRESHOLDS[kind], strict=True):
-        wins = [native_wins(which, kernel_of(n), channels_last=channels_last, **steps) for n in (taps - 1, taps)]
-        assert wins == [False, True], (which, channels_last)
+    for which, by_layout in routing.LEAST_TAPS[kind].items():
+        for channels_last, taps in zip((True, False), by_layout, strict=True):
+            wins = [native_wins(which, kernel_of(n), channels_last=channels_last, **steps) for n in (taps - 1, taps)]
+            assert wins == [False, True], (which, channels_last)
 
 
 @needs_native
@@ -322,9 +315,5 @@ def test_the_next_layer_may_change_an_output_in_place(axes, kernel, stride):
 def test_default_dtype_and_device_of_the_caller_do_not_leak_in():
     given, convolve = (images(2, 16, 9, 9), torch.randn(16, 1, 11, 11)), partial(depthwise_conv2d, padding=5)
     wanted = results(convolve, *given)
-    torch.set_default_dtype(torch.float64)
-    try:
-        with torch.device("meta"):
-            assert all(map(torch.equal, results(convolve, *given), wanted))
-    finally:
-        torch.set_default_dtype(torch.float32)
+    with double_by_default(), torch.device("meta"):
+        assert all(map(torch.equal, results(convolve, *given), wanted))

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
 from filtercov.nn import native
 from filtercov.nn import norm_mlp as module
@@ -94,16 +93,11 @@ def test_a_graph_recorded_without_gradients_can_be_trained():
 
 
 @needs_native
-def test_nothing_is_kept_without_gradients_and_with_them_flops_are_those_of_the_products():
-    inputs, counts = arguments(2, 8, 3, 3, 16), []
+def test_nothing_is_kept_without_gradients_and_nothing_filled_with_zeros_for_them():
+    inputs = arguments(2, 8, 3, 3, 16)
     kept = torch.ops.filtercov.norm_mlp_forward(*inputs[:4], EPS, *inputs[4:], False)[1:]
     assert [tensor.numel() for tensor in kept] == [0, 0, 0]
     out = fused(*(tensor.requires_grad_() for tensor in inputs)).sum()
     names = called(Tensor.backward, out)
     assert "filtercov::norm_mlp_backward" in names
     assert "aten::zeros" not in names
-    for function in (fused, plain):
-        with FlopCounterMode(display=False) as counter:
-            function(*inputs).sum().backward()
-        counts.append(counter.get_total_flops())
-    assert counts[0] == counts[1] > 0

@@ -3,11 +3,7 @@
 Wrong arguments run in a child process, so that a memory fault would be a failed test and not the end of the suite.
 """
 
-import os
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.nn.support import images, last
 from tests.nn.test_conv import OURS
+from tests.processes import python
 
 ops = torch.ops.filtercov
 
@@ -154,8 +151,7 @@ for name, case in cases().items():
 
 
 def test_what_does_not_belong_together_is_refused():
-    root, environment = Path(__file__).parents[2], {**os.environ, "PYTHONWARNINGS": "ignore"}
-    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, cwd=root)
+    run = python(SCRIPT, check=False, PYTHONWARNINGS="ignore")
     found = dict(line.rsplit("\t", 1) for line in run.stdout.splitlines() if "\t" in line)
     assert {name: found.get(name, run.stderr[-500:]) for name in cases()} == dict.fromkeys(cases(), "KernelError")
 

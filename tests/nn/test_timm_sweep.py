@@ -117,19 +117,10 @@ def in_earnest(monkeypatch):
     torch.set_num_threads(before)
 
 
-def faults_of(name):
-    return {mode: ratios for mode, ratios in compare_both(name).items() if max(ratios) > TIMES}
-
-
 @pytest.mark.usefixtures("in_earnest")
-@pytest.mark.parametrize("name", SAMPLE)
-def test_some_networks_err_no_more_than_plain_pytorch(name):
-    assert faults_of(name) == {}
-
-
-@pytest.mark.faults
-@pytest.mark.usefixtures("in_earnest")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_network_with_depthwise_layers_errs_no_more_than_plain_pytorch(family):
-    faults = {name: faults_of(name) for name in import_peer("timm").list_models(module=family)}
-    assert {name: found for name, found in faults.items() if found} == {}
+@pytest.mark.parametrize("name", [*SAMPLE, *(pytest.param(family, marks=pytest.mark.faults) for family in FAMILIES)])
+def test_networks_with_depthwise_layers_err_no_more_than_plain_pytorch(name):
+    """One of the sample, or all of a family."""
+    names = [name] if name in SAMPLE else import_peer("timm").list_models(module=name)
+    ratios = {(each, mode): found for each in names for mode, found in compare_both(each).items()}
+    assert {what: found for what, found in ratios.items() if max(found) > TIMES} == {}

@@ -25,6 +25,9 @@ pytestmark = [
 ]
 
 
+OTHER = "other layers"
+
+
 def other_layers():
     layers, misc = import_peer("timm.layers"), import_peer("torchvision.ops.misc")
     return nn.Sequential(
@@ -39,9 +42,9 @@ def other_layers():
     )
 
 
-def network(build, *, frozen, training):
+def network(name, *, frozen, training):
     """Return a network and the same one accelerated."""
-    plain, net = (model.train(training) for model in both(build))
+    plain, net = (model.train(training) for model in both(other_layers if name == OTHER else NETWORKS[name][0]))
     if frozen:
         fc.freeze_(plain)
         fc.freeze_(net)
@@ -84,29 +87,24 @@ def close(ours, wanted):
         (MIXER, True, True),
         (MIXER, False, False),
         (POINTWISE, False, True),
+        (OTHER, False, True),
     ],
 )
 @pytest.mark.parametrize("tool", TOOLS)
-def test_tools_give_what_the_plain_network_gives(tool, name, frozen, grad):
-    (plain, net), x = network(NETWORKS[name][0], frozen=frozen, training=False), images(2, 3, 16, 16)
+def test_tools_give_what_the_plain_network_gives_and_keep_what_was_measured(tool, name, frozen, grad):
+    (plain, net), x = network(name, frozen=frozen, training=name == OTHER), images(2, 3, 16, 16)
+    if name == OTHER:
+        net[3].__class__ = PointwiseConv2d
+        (toggle,) = (toggle for toggle in toggles(net) if toggle.swap is DEPTHWISE)
+        toggle.set_(6)
     with torch.set_grad_enabled(grad):
         assert close(TOOLS[tool](net, x), plain(x))
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_tools_give_what_other_layers_give_in_training_and_keep_what_was_measured(tool):
-    (plain, net), x = network(other_layers, frozen=False, training=True), images(2, 3, 16, 16)
-    net[3].__class__ = PointwiseConv2d
-    (toggle,) = (toggle for toggle in toggles(net) if toggle.swap is DEPTHWISE)
-    toggle.set_(6)
-    assert close(TOOLS[tool](net, x), plain(x))
-
-
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", ["other layers", MIXER, POINTWISE, "GELU alone"])
+@pytest.mark.parametrize("name", [OTHER, MIXER, POINTWISE, "GELU alone"])
 def test_traces_are_pytorchs_own_and_take_other_sizes(name, training):
-    build = other_layers if name == "other layers" else NETWORKS[name][0]
-    plain, net = network(build, frozen=False, training=training)
+    plain, net = network(name, frozen=False, training=training)
     traced = torch.jit.trace(net, images(4, 3, 8, 8), check_trace=False)
     assert "filtercov::" not in str(traced.inlined_graph)
     for x in (images(2, 3, 8, 12), torch.randn(3, 3, 16, 8)):
@@ -116,7 +114,7 @@ def test_traces_are_pytorchs_own_and_take_other_sizes(name, training):
 @pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "thawed"])
 @pytest.mark.parametrize("name", [MIXER, "our ConvNeXt", POINTWISE])
 def test_recorded_checkpointed_and_counted_training_steps_are_those_of_eager_mode(name, frozen):
-    (plain, net), x = network(NETWORKS[name][0], frozen=frozen, training=True), images(2, 3, 16, 16).requires_grad_()
+    (plain, net), x = network(name, frozen=frozen, training=True), images(2, 3, 16, 16).requires_grad_()
     parameters = [x, *(p for p in net.parameters() if p.requires_grad)]
 
     def gradients(x):

@@ -5,30 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from typer.testing import CliRunner
 
 import filtercov as fc
-from filtercov.cli.app import app
 from filtercov.errors import CheckpointError, SourceError
 from filtercov.files import read_description
 from filtercov.lab.experiments.initialisations import located
 from filtercov.lab.experiments.runspec import RunSpec, read_inputs
-from filtercov.lab.training import read_result
 from filtercov.statistics import shipped
 from tests.depthwise_layers import network, state, unchanged
 from tests.peers import lite0_weights
+from tests.processes import command
 from tools import ship_reference
 
 ROOT = Path(__file__).parents[2]
 NAME = "efficientnet-lite0"
 FILE = shipped.FOLDER / f"{NAME}.safetensors"
-
-
-def command(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.mark.parametrize("name", list(fc.REFERENCES))
@@ -112,24 +103,3 @@ def test_a_file_that_exists_goes_before_a_name(tmp_path: Path, monkeypatch: pyte
 def test_a_run_is_known_by_the_content_of_its_reference(tmp_path: Path) -> None:
     spec = RunSpec(model="convmixer_16_2_k5_p4", data="embedded", data_limit=64, init=f"stats:{NAME}")
     assert read_inputs(spec, None, init_root=tmp_path) == {"init": hashlib.sha256(FILE.read_bytes()).hexdigest()}
-
-
-def test_a_run_is_shipped_with_the_command_that_trains_it_again(tmp_path: Path) -> None:
-    flags = "--data-limit 64 -b 32 --epochs 1 --seed 3 --init closed-form --set negative=abs --set opt=sgd"
-    flags += " --set decay_norms=false --set ema_decay=0.9998"
-    trained = ["train", "--model", "convmixer_8_2_k5_p4", "--recipe", "imagenet", *flags.split()]
-    command(*trained, "--run-dir", tmp_path / "run")
-    statistics, reference = ship_reference.of_run(tmp_path / "run")
-    path = ship_reference.write(tmp_path, "mine", statistics, reference)
-
-    program, *again = reference.command.split()
-    assert program == "filtercov"
-    command(*again, "--run-dir", tmp_path / "again")
-    first, second = read_result(tmp_path / "run"), read_result(tmp_path / "again")
-    assert second.weights_sha256 == first.weights_sha256 == reference.weights_sha256
-    assert (reference.epochs, reference.accuracy) == (1, first.test_accuracy)
-    assert (reference.judged_on, reference.data) == ("test", "embedded, 64 images")
-    assert torch.__version__ in reference.version
-    assert fc.__version__ in reference.version
-    for kept, layer in zip(fc.FilterStatistics.load(path), statistics, strict=True):
-        assert (kept.covariance == layer.covariance.astype(np.float32)).all()

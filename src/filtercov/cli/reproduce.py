@@ -12,7 +12,7 @@ from typer import Argument, Context, Option
 from filtercov.cli import options
 from filtercov.cli.options import say, say_all, say_table
 from filtercov.errors import ConfigError, TrainingInterrupted
-from filtercov.lab.costs import YARDSTICK, entries, hours_and_minutes
+from filtercov.lab.costs import YARDSTICK, entries
 
 
 def reproduce(
@@ -38,7 +38,7 @@ def reproduce(
     out: Annotated[Path | None, Option(help="Also write the report there, as .html.")] = None,
     list_: Annotated[bool, Option("--list", help="List the experiments at --scale instead of running any.")] = False,
     measure: Annotated[
-        bool, Option("--measure", help="With --list: time some training steps here, for hours and minutes.")
+        bool, Option("--measure", help="With --list: time some training steps here, and say how long each takes.")
     ] = False,
 ) -> None:
     """Run experiments of the paper and print their tables beside the paper's numbers. Run it again to continue."""
@@ -88,22 +88,23 @@ def interruptible() -> Iterator[None]:
 
 
 def _list(patterns: list[str], scale: str, *, measure: bool) -> None:
-    speed = 0.0
+    found, speed = entries(patterns, scale=scale), 0.0
+    times = ["-"] * len(found)
     if measure:
-        from filtercov.lab.experiments.timings import images_per_second  # which imports torch
+        from filtercov.lab.experiments.timings import images_per_second  # which imports torch, as does the other
+        from filtercov.lab.training.progress import duration
 
         say("measuring the speed of training here…", err=True)
         speed = images_per_second()
-    rows = [("name", "in the paper", "runs", "epochs", "h:mm", "what it shows")]
-    found = entries(patterns, scale=scale)
-    for name, place, shows, load in found:
-        time = hours_and_minutes(load.seconds(speed)) if speed else "-"
+        times = [duration(entry.load.seconds(speed)) for entry in found]
+    rows = [("name", "in the paper", "runs", "epochs", "time", "what it shows")]
+    for (name, place, shows, load), time in zip(found, times, strict=True):
         rows.append((name, place or "-", f"{load.runs:,}", f"{load.epochs:,}", time, shows))
     say_table(rows, right=(2, 3, 4))
     petaflops = sum(entry.load.petaflops for entry in found)
     megabytes = sum(entry.load.megabytes for entry in found)
     say(f"Scale {scale}: {petaflops:,.3g} PFLOP of training, {megabytes:,.0f} MB of finished runs.")
     if speed:
-        say(f"Hours and minutes are for one worker at the {speed:.3g} images/s of {YARDSTICK} here.")
+        say(f"Times are for one worker at the {speed:.3g} images/s of {YARDSTICK} here.")
     else:
         say("Times are not measured; filtercov reproduce --list --measure takes seconds to.")

@@ -95,7 +95,7 @@ def bench(
     names, shape = (OURS, PLAIN, CHANNELS_LAST), (batch_size, 3, size, size)
     with rivals_of(_subject, {name: (name, model, shape, frozen, seconds, device) for name in names}) as rivals:
         times = race_of(rivals, seconds=seconds, turns=TURNS)
-        tuning = rivals[OURS].ask("tuned")
+        tuning = rivals[OURS]("tuned")
     return Bench(describe_machine(device), gemm_rate(device), model, batch_size, size, frozen, times, tuning)
 
 
@@ -177,28 +177,8 @@ def describe_machine(device: str = "cpu") -> str:
 
 # --- Contestants in processes of their own ---
 
+Rival = Callable[[str], Any]  # what a method of the contestant returns; `turn` takes a turn and returns its seconds
 _contestant: Any = None  # of such a process
-
-
-class Rival:
-    """A contestant in a process of its own, with as many threads as this one has: what `build(*arguments)` makes there.
-
-    `build` and its arguments have to be picklable. What its methods raise there is raised here.
-    """
-
-    def __init__(self, process: ProcessPoolExecutor, build: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._process = process
-        self._call(_build, torch.get_num_threads(), build, arguments)
-
-    def ask(self, method: str) -> Any:
-        """What a method of the contestant returns; `turn` takes a turn and returns its seconds."""
-        return self._call(_ask, method)
-
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return self._process.submit(function, *arguments).result()
-        except BrokenProcessPool:
-            raise FiltercovError("the process that was measured died; is there memory enough?") from None
 
 
 def _build(threads: int, build: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -211,20 +191,34 @@ def _ask(method: str) -> Any:
     return getattr(_contestant, method)()
 
 
+def _in(process: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return process.submit(function, *arguments).result()
+    except BrokenProcessPool:
+        raise FiltercovError("the process that was measured died; is there memory enough?") from None
+
+
 @contextmanager
 def rivals_of(build: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Rival]]:
-    """Start a rival for each of several arguments of `build`, and end them all, also where one cannot be built."""
+    """Make `build(*given)` for each of several arguments in a process of its own; yield how to call their methods.
+
+    The processes have as many threads as this one, and end with the context, also where one cannot build. `build` and
+    its arguments have to be picklable. What is raised there is raised here.
+    """
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
     if forks:  # so that these are imported once; the last by PyTorch's optimisers at their first step
         context.set_forkserver_preload([__name__, "torch._dynamo"])
     with ExitStack() as stack:
 
-        def process() -> ProcessPoolExecutor:
+        def start(given: tuple[Any, ...]) -> Rival:
             # Whoever presses Ctrl-C hears of it from the process that asks.
-            return stack.enter_context(ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)))
+            pool = ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+            process = stack.enter_context(pool)
+            _in(process, _build, torch.get_num_threads(), build, given)
+            return partial(_in, process, _ask)
 
-        yield {name: Rival(process(), build, given) for name, given in arguments.items()}
+        yield {name: start(given) for name, given in arguments.items()}
 
 
 def race_of(rivals: Mapping[str, Rival], *, seconds: float, turns: int) -> dict[str, list[float]]:
@@ -233,7 +227,7 @@ def race_of(rivals: Mapping[str, Rival], *, seconds: float, turns: int) -> dict[
 
     def turn(rival: Rival) -> None:
         nonlocal spent
-        spent += rival.ask("turn")
+        spent += rival("turn")
 
     contestants = {name: partial(turn, rival) for name, rival in rivals.items()}
     return race(contestants, seconds=seconds, turns=turns, clock=lambda: spent)

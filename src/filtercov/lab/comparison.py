@@ -19,8 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -40,13 +41,13 @@ from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.report.groups import FinishedRun, Group, Table, answer, group_table, groups_page, with_baselines
 from filtercov.lab.report.page import Origin, write_output
 from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics
+from filtercov.lab.training.config import choice
 from filtercov.lab.training.progress import duration
 from filtercov.nn import accelerate_
+from filtercov.nn.timing import race
 from filtercov.printable import aligned, counted
 from filtercov.schedule import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
-
-Images = Dataset | tuple[TorchBatches, TorchBatches]  # to train on, and to judge by
 
 TIMED_STEPS = 3
 COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
@@ -85,6 +86,15 @@ class Comparison:
         return "\n".join([self.answer, "", *aligned(self.table), self.note])
 
     _repr_html_ = page
+
+
+class Images(NamedTuple):
+    """What is trained on and judged by, however it was given."""
+
+    name: str
+    digest: Callable[[], str]  # of their content
+    batches: Callable[[TrainConfig], tuple[Batches, Batches]]
+    dataset: Dataset | None = None  # which tells its classes
 
 
 @dataclass(frozen=True)
@@ -147,43 +157,42 @@ def compare(
     which = range(seeds) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
     if not which:
         raise ConfigError(f"compare: needed at least one seed, got {seeds}")
-    limits = _given(image_size=image_size, data_limit=data_limit)
+    limits = _given(image_size=image_size, limit=data_limit)
     judged = "validation" if len(inits) > 2 and not isinstance(data, tuple) else "test"
     by_name = isinstance(model, str) and isinstance(data, str) and all(isinstance(init, str) for init in inits)
     if not by_name and (engine.name != "local" or engine.workers > 1):
         raise ConfigError("compare: workers and Ray need model, data and initialisations by name, got an object")
     augment, runs = augment or (AUGMENTED["cifar"] if by_name else "none"), Runs(run_dir)
-    images = _read(data, judged, limits, machine)
+    images = _read(data, judged, augment, limits, machine)
 
     def trial(init: Any, frozen: bool, seed: int) -> Trial:
         train = _given(epochs=epochs, batch_size=batch_size, lr=lr, seed=seed)
         shared = {"augment": augment, "evaluate": judged, "freeze_filters": frozen}
         if by_name:
-            assert isinstance(images, Dataset)
+            assert images.dataset is not None
             preset = {"init": "closed-form", "schedule": init}
             drawn = preset if init in PRESETS else {"init": located(init)}
-            run = Run(RunSpec.recipe("cifar", train=train, model=model, data=data, **shared, **drawn, **limits))
-            build = partial(build_model, run.spec, images, init_root=runs.root)
+            size = {"image_size": image_size, "data_limit": data_limit}
+            run = Run(RunSpec.recipe("cifar", train=train, model=model, data=data, **shared, **drawn, **size))
+            build = partial(build_model, run.spec, images.dataset, init_root=runs.root)
             return Trial(runs.directory(run), run.spec.train, build, run)
         config = TrainConfig.from_dict(train)
         built_by = model if isinstance(model, str) else fingerprint(model)
-        identity = {"model": built_by, "data": _content(images), "init": _checksum(init), **shared}
+        identity = {"model": built_by, "data": images.digest(), "init": _checksum(init), **shared}
         directory = RunDirectory(runs.root / key_of({**identity, "train": config.to_dict()}))
         return Trial(directory, config, partial(_build, model, images, init, frozen, seed), identity=identity)
 
-    begun = [trial(*column, which[0]) for column in columns.values()]
-    first, *_ = [each.build() for each in begun]  # all are built: what does not fit is refused
-    count = len(columns) * len(which)
-    _check_disk(runs.root, first, count)
-    batches = partial(_batches, images, augment=augment, judged=judged)
-    _say_how_long(first, batches(begun[0].config)[0], epochs=epochs, runs=count, workers=engine.workers)
     trials = {label: [trial(*column, seed) for seed in which] for label, column in columns.items()}
-    every = [(f"{label}, seed {each.config.seed}", each) for label, members in trials.items() for each in members]
-    if ordinary := [each.run for _, each in every if each.run]:
+    every = [each for members in trials.values() for each in members]
+    first, *_ = [members[0].build() for members in trials.values()]  # all are built: what does not fit is refused
+    _check_disk(runs.root, first, len(every))
+    _say_how_long(first, images.batches(every[0].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
+    if ordinary := [each.run for each in every if each.run]:
         refuse_failures(sweep(ordinary, runs.root, engine=engine, machine=machine))
-    for label, each in every:
-        if not each.run:
-            each.train(batches(each.config), label)
+    else:
+        for label, members in trials.items():
+            for each in members:
+                each.train(images.batches(each.config), f"{label}, seed {each.config.seed}")
     groups = {
         label: Group(label, [each.finished(filters=each is members[0]) for each in members])
         for label, members in trials.items()
@@ -193,13 +202,10 @@ def compare(
         trained = label.removesuffix(FROZEN)
         return trained if trained != label and trained in groups else next(iter(groups))
 
-    chosen = " Among more than two initialisations one chooses on these, and reports on test images." * (len(inits) > 2)
-    return Comparison(
-        title=f"{_name(model)} on {_shown_data(data)}",
-        groups=with_baselines(groups, baseline),
-        note=f"Accuracies are of {judged} images.{chosen}",
-        origin=Origin((runs.source(ordinary),) if ordinary else (), command),
-    )
+    chosen = " Among more than two initialisations one chooses on these, and reports on test images."
+    note = f"Accuracies are of {judged} images.{chosen * (judged == 'validation')}"
+    origin = Origin((runs.source(ordinary),) if ordinary else (), command)
+    return Comparison(f"{_name(model)} on {images.name}", with_baselines(groups, baseline), note, origin)
 
 
 def _given(**settings: Any) -> dict[str, Any]:
@@ -212,8 +218,7 @@ def _columns(inits: Sequence[Any], freeze_filters: str) -> dict[str, tuple[Any, 
     if len(inits) < 2 or len(set(names)) < len(names):
         raise ConfigError(f"compare: needed two or more different initialisations, got {', '.join(names) or 'none'}")
     states = {"no": [False], "yes": [True], "both": [False, True]}
-    if freeze_filters not in states:
-        raise ConfigError(f"compare: freeze_filters is no, yes or both, got {freeze_filters!r}")
+    choice("freeze_filters", freeze_filters, tuple(states))
     return {f"{_name(init)}{FROZEN * frozen}": (init, frozen) for frozen in states[freeze_filters] for init in inits}
 
 
@@ -226,40 +231,31 @@ def _name(init: Any) -> str:
     return shown_init(init) if isinstance(init, str) else str(getattr(init, "__name__", type(init).__name__))
 
 
-def _shown_data(data: Any) -> str:
-    if isinstance(data, Dataset):
-        return data.name
-    return data if isinstance(data, str) else f"{len(data[0]):,} images"
-
-
-def _read(data: Any, judged: str, limits: dict[str, Any], machine: Machine) -> Images:
+def _read(data: Any, judged: str, augment: str, limits: dict[str, Any], machine: Machine) -> Images:
     """The images to train on and to judge by."""
+    validation = judged == "validation"
     if isinstance(data, str):
-        return load(
-            data,
-            root=machine.data_root,
-            download=machine.download,
-            image_size=limits.get("image_size"),
-            limit=limits.get("data_limit"),
-            validation=judged == "validation",
-        )
-    if limits:
-        raise ConfigError(f"compare: {next(iter(limits))} is for data by name, got {type(data).__name__}")
-    if isinstance(data, Dataset):
-        missing = judged == "validation" and data.validation is None
-        return data.reduced(limit=None, hold_out_validation=True) if missing else data
-    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__getitem__") for part in data):
-        return TorchBatches(data[0]), TorchBatches(data[1])
-    raise DataError(f"compare: needed a name, a Dataset or two PyTorch datasets, got {type(data).__name__}")
+        dataset = load(data, root=machine.data_root, download=machine.download, validation=validation, **limits)
+    elif limits:
+        raise ConfigError(f"compare: image_size and data_limit are for data by name, got {type(data).__name__}")
+    elif isinstance(data, Dataset):
+        missing = validation and data.validation is None
+        dataset = data.reduced(limit=None, hold_out_validation=True) if missing else data
+    elif isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__getitem__") for part in data):
+        return _of_torch(*map(TorchBatches, data))
+    else:
+        raise DataError(f"compare: needed a name, a Dataset or two PyTorch datasets, got {type(data).__name__}")
+    name = data if isinstance(data, str) else dataset.name
+    batches = partial(build_batches, dataset, augment=augment, evaluate=judged)
+    return Images(name, lambda: dataset.content_digest, batches, dataset)
 
 
-def _batches(images: Images, config: TrainConfig, *, augment: str, judged: str) -> tuple[Batches, Batches]:
-    """The batches to train on and those to judge by."""
-    if isinstance(images, Dataset):
-        return build_batches(images, config, augment, judged)
-    train, judge = images
-    size = config.batch_size
-    return replace(train, batch_size=size, seed=config.seed, shuffle=True), replace(judge, batch_size=size)
+def _of_torch(train: TorchBatches, judge: TorchBatches) -> Images:
+    def batches(config: TrainConfig) -> tuple[Batches, Batches]:
+        shuffled = replace(train, batch_size=config.batch_size, seed=config.seed, shuffle=True)
+        return shuffled, replace(judge, batch_size=config.batch_size)
+
+    return Images(f"{len(train.data):,} images", lambda: f"{train.digest()}+{judge.digest()}", batches)
 
 
 def _build(model: str | Callable[[], nn.Module], images: Images, init: Any, frozen: bool, seed: int) -> nn.Module:
@@ -268,8 +264,8 @@ def _build(model: str | Callable[[], nn.Module], images: Images, init: Any, froz
         torch.manual_seed(seed)
         if not isinstance(model, str):
             built = model()
-        elif isinstance(images, Dataset):
-            built = models.create(model, num_classes=images.num_classes, in_channels=images.in_channels)
+        elif data := images.dataset:
+            built = models.create(model, num_classes=data.num_classes, in_channels=data.in_channels)
         else:
             raise ConfigError("compare: a model by name needs data by name or a Dataset, which tells its classes")
     generator = seeded_generator(seed, FILTERS)
@@ -294,10 +290,6 @@ def _checksum(init: Any) -> str:
     return hashlib.sha256(repr(init).encode()).hexdigest()
 
 
-def _content(images: Images) -> str:
-    return images.content_digest if isinstance(images, Dataset) else "+".join(part.digest() for part in images)
-
-
 def _check_disk(root: Path, model: nn.Module, runs: int) -> None:
     there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
     needed = runs * COPIES_KEPT * sum(parameter.nbytes for parameter in model.parameters())
@@ -312,17 +304,15 @@ def _say_how_long(model: nn.Module, batches: Batches, *, epochs: int, runs: int,
         raise ConfigError("compare: the training images do not fill a batch; choose a smaller batch_size")
     accelerate_(model)
     images, classes = next(iter(batches.epoch(0)))
-    times = []
-    for _ in range(TIMED_STEPS):
-        began = time.perf_counter()
-        try:
-            cross_entropy(model.train()(images), classes).backward()  # type: ignore[no-untyped-call]
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            reason, shape = str(error).partition("\n")[0], tuple(images.shape[1:])
-            raise ConfigError(
-                f"compare: the model cannot learn these classes from images of {shape} ({reason})"
-            ) from None
-        times.append(time.perf_counter() - began)
+
+    def learn() -> None:
+        cross_entropy(model.train()(images), classes).backward()  # type: ignore[no-untyped-call]
+
+    try:
+        times = race({"step": learn}, seconds=inf, turns=TIMED_STEPS, clock=time.perf_counter)["step"]
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason, shape = str(error).partition("\n")[0], tuple(images.shape[1:])
+        raise ConfigError(f"compare: the model cannot learn these classes from images of {shape} ({reason})") from None
     steps = epochs * len(batches)
     length = f"about {duration(min(times) * steps * runs / workers)} here"
     print(f"{counted(runs, 'run')} of {counted(steps, 'step')}, {length}", file=sys.stderr, flush=True)

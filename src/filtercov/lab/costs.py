@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -77,13 +76,3 @@ def entries(patterns: Sequence[str] = ("*",), *, scale: str) -> list[Entry]:
         load = Load(int(runs), int(epochs), int(images), float(petaflops), float(megabytes))
         found.append(Entry(name, rows[name]["place"], rows[name]["shows"], load))
     return found
-
-
-def hours_and_minutes(seconds: float) -> str:
-    """A length of time as h:mm, begun minutes counted whole.
-
-    >>> hours_and_minutes(0), hours_and_minutes(61), hours_and_minutes(360_000)
-    ('0:00', '0:02', '100:00')
-    """
-    hours, minutes = divmod(math.ceil(seconds / 60), 60)
-    return f"{hours:,}:{minutes:02d}"

@@ -68,7 +68,7 @@ def test_the_list_has_every_experiment_its_place_in_the_paper_and_its_costs():
     assert re.search(r"Scale smoke: 0\.\d+ PFLOP of training, \d+ MB of finished runs", output)
     measured = run("reproduce", "kronecker", "--list", "--measure", "--scale", "paper")
     assert re.search(r"at the [\d.]+ images/s of convmixer_256_8_k9_p2 here", measured)
-    assert re.search(r"^kronecker +Fig. 14 +76 +2,240 +[\d,]+:\d\d  \S", measured, re.MULTILINE)
+    assert re.search(r"^kronecker +Fig. 14 +76 +2,240 +[\d:]+  \S", measured, re.MULTILINE)
 
 
 def test_the_list_is_what_the_catalogue_counts():
