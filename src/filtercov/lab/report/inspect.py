@@ -35,8 +35,6 @@ from filtercov.printable import counted
 from filtercov.schedule import FittedSchedule, fit_schedule
 from filtercov.structure import spectrum
 
-THUMB, LARGE = 160, 380  # widths of pictures
-
 
 @dataclass(frozen=True, eq=False)
 class Report:
@@ -67,9 +65,9 @@ class Report:
 
     @property
     def unusable(self) -> str:
-        """Why the fitted schedule is no start for another network; empty where it is one, or where there is none."""
+        """Why the fitted schedule is no start for another network; empty where it is one."""
         if self.schedule is None:
-            return ""
+            return "no layer has five pixels along a side or more and filters that vary: there is no schedule to fit"
         if not self.schedule.fit.usable:
             return "it says too little of these layers"
         sides = [max(layer.kernel_size) for layer in self.target.statistics]
@@ -97,8 +95,8 @@ class Report:
         """The HTML page, which ends with its sources and the `command` that made it."""
         title, rng = " against ".join(target.label for target in self.targets), np.random.default_rng(0)
         sizes = " and ".join(dict.fromkeys(shown_size(layer.kernel_size) for layer in self.target.statistics))
-        sections = [
-            page.heading(title, page.text(_finding(self))),
+        return page.page(
+            title,
             f"<p>A {self.target.kind} with {counted(len(self.layers), 'depthwise layer')} of {sizes} filters.</p>",
             *map(page.note, self.notes),
             _overview(self),
@@ -106,9 +104,9 @@ class Report:
             _numbers(self),
             "<h2>Layer by layer</h2>",
             *(_card(self, index, rng) for index in range(len(self.layers))),
-        ]
-        sources = tuple(source for target in self.targets for source in target.sources)
-        return page.page(f"{title} · filtercov", "\n".join(sections), origin=page.Origin(sources, command))
+            lead=_finding(self),
+            origin=page.Origin(tuple(source for target in self.targets for source in target.sources), command),
+        )
 
 
 def measure_target(target: Target, against: Target | None = None) -> Report:
@@ -188,7 +186,7 @@ def _overview(report: Report) -> str:
         label = page.text(target.label)
         thumbs = ""
         for index, layer in enumerate(target.statistics):
-            picture = covariance_picture(layer.covariance, layer.kernel_size, size=THUMB)
+            picture = covariance_picture(layer.covariance, layer.kernel_size)
             drawn = f"{picture.html(f'covariance of {layer.name}')}<span>{index + 1}</span>"
             thumbs += f'<a href="#layer-{index}" title="{page.text(layer.name)}">{drawn}</a>'
         named = f"<h3>{label}</h3>" if report.against else ""
@@ -213,18 +211,15 @@ def _schedule(report: Report) -> str:
         plot.dot(depth, sigma, f"{name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
     keys = [("σ of each layer", "mark s0")]
     keys += [(report.against.label, "mark s1")] if report.against else []
-    if schedule is None:
-        words = (
-            "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
-        )
-    else:
+    words = ""
+    if schedule:
         keys.append(("nearest schedule", "line s0"))
         fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
         words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
-        if report.unusable:
-            words += page.note(f"It is not offered as a start for another network: {report.unusable}.")
-        else:
-            words += f"<p>To start another network with filters like these:</p>{page.copyable(report.paste_line())}"
+    if report.unusable:
+        words += page.note(f"There is no line to start another network with: {report.unusable}.")
+    else:
+        words += f"<p>To start another network with filters like these:</p>{page.copyable(report.paste_line())}"
     chart = page.figure(plot.html() + legend(keys), "")
     return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
 
@@ -275,17 +270,13 @@ def _card(report: Report, index: int, rng: np.random.Generator) -> str:
     nearest = np.zeros_like(layer.covariance) if sigma is None else gaussian_covariance(size, sigma)
     closed = _covariance(replace(layer, covariance=nearest), f"closed form, σ = {page.number(sigma)}")
     spectra = {"layer": layer.covariance, "closed form": nearest}
-    own = _pictures(report.target, index, rng)
-    body, more = f'<div class="thirds">{own}{closed}</div>', ""
+    body = f'<div class="thirds">{_pictures(report.target, index, rng)}{closed}</div>'
     if report.against:
         spectra[report.against.label] = report.against.statistics[index].covariance
-        theirs = _pictures(report.against, index, rng)
         named = f"{report.against.label}{' (resized)' if n['resized'] else ''}: {n['other']}"
-        columns = ((report.target.label, own), (named, theirs))
-        pairs = (f'<div><h4>{page.text(name)}</h4><div class="pair">{shown}</div></div>' for name, shown in columns)
-        body, more = f'<div class="pairs">{"".join(pairs)}</div>', closed
-    more += page.figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
-    more = page.folded("More pictures", f'<div class="thirds">{more}</div>')
+        body = f"<h4>{page.text(report.target.label)}</h4>{body}<h4>{page.text(named)}</h4>"
+        body += f'<div class="thirds">{_pictures(report.against, index, rng)}</div>'
+    more = page.folded("Spectra", page.figure(spectrum_chart(spectra), "each over its largest eigenvalue"))
     names = {"σ": "sigma", "likeness": "likeness", "by chance": "likeness_chance", "cosine": "cosine", "scale": "scale"}
     facts = {name: n[number] for name, number in names.items() if number in n}
     listed = "".join(f"<span>{name} <b>{page.number(value)}</b></span>" for name, value in facts.items())
@@ -320,10 +311,9 @@ def _pictures(target: Target, index: int, rng: np.random.Generator) -> str:
         power = np.square(filters).sum(axis=tuple(range(1, filters.ndim)))
         filters = filters[np.argsort(-power, kind="stable")[:SHOWN]]
         caption = f"strongest {counted(len(filters), 'filter')}, each on its own scale"
-    drawn = filters_picture(filters, size=LARGE).figure(caption, of=f"{caption}, {layer.name}, {target.label}")
+    drawn = filters_picture(filters).figure(caption, of=f"{caption}, {layer.name}, {target.label}")
     return _covariance(layer, "covariance") + drawn
 
 
 def _covariance(layer: LayerStatistics, caption: str) -> str:
-    picture = covariance_picture(layer.covariance, layer.kernel_size, size=LARGE)
-    return picture.figure(caption, of=f"{caption}, {layer.name}")
+    return covariance_picture(layer.covariance, layer.kernel_size).figure(caption, of=f"{caption}, {layer.name}")

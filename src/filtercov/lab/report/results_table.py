@@ -113,7 +113,12 @@ def warnings(record: ExperimentRecord) -> list[str]:
         more = f"; and {len(record.missing) - NAMED} more" if len(record.missing) > NAMED else ""
         count = counted(len(record.missing), "run")
         said.append(f"Missing, and left out of every mean ({count}): {named}{more}.")
-    return said + [f"{text[0].upper()}{text[1:]}." for text in record.damaged]
+    return [*said, *map(as_sentence, record.damaged)]
+
+
+def as_sentence(text: str) -> str:
+    """A remark that begins small and has no full stop, with both."""
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 def introduction(record: ExperimentRecord) -> str:
@@ -187,23 +192,23 @@ def to_rows(record: ExperimentRecord) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for line in lines(record):
         cell, trained, m, p, d = line.cell, line.cell.trained, line.measured, line.paper, line.difference
+        low, high = (d and d.bounds()) or (None, None)
         found.append(
             {"experiment": record.name, "scale": record.scale, "row": cell.row, "epochs": cell.epochs}
             | {"network": trained.model, "data": trained.data, "trained_epochs": trained.epochs}
             | {"filters": cell.filters, "initialisation": cell.init}
             | {"mean": m and m.mean, "std": m and m.std, "n": m and m.n, "missing_runs": len(cell.missing)}
             | {"paper_mean": p and p.mean, "paper_std": p and p.std}
-            | {"difference": d and d.mean, "low": d and d.low, "high": d and d.high, "pairs": d and d.n}
+            | {"difference": d and d.mean, "low": low, "high": high, "pairs": d and d.n}
             | {"paper_difference": line.paper_difference, "verdict": line.verdict}
         )
     return found
 
 
 def to_csv(record: ExperimentRecord) -> str:
-    """A line per cell; what is missing or unknown is empty."""
-    rows = to_rows(record)
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
+    """A line per cell, of which there are some; what is missing or unknown is empty."""
+    rows, stream = to_rows(record), io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()
@@ -211,8 +216,8 @@ def to_csv(record: ExperimentRecord) -> str:
 
 def to_markdown(record: ExperimentRecord) -> str:
     """The tables with what they need to be understood."""
-    said = [f"## {record.title}", introduction(record), claim_line(record), *notes(record), *warnings(record)]
-    return markdown([*said, *tables(record), f"    {record.command}"])
+    _, *shown = printed(record)
+    return markdown([f"## {record.title}", introduction(record), *shown, *notes(record), f"    {record.command}"])
 
 
 def printed(record: ExperimentRecord) -> list[Part]:

@@ -126,19 +126,20 @@ class WatchedReport:
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
         data = [_layer_data(records, self.moments) for records in layers]
         settings = {"palette": pictures.palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
-        sections = [
-            page.heading(self.label, page.text(self.finding)),
+        folder = watched[0].path.parent
+        source = Source(str(folder), files_sha256(folder, [folder / START, *(moment.path for moment in watched)]))
+        return page.page(
+            self.label,
             f"<p>{page.text(what)}</p>",
             *map(page.note, watched.notes),
             _player(self),
             _over_time(self),
             f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells, sortable=True)}',
             page.embedded_json("settings", settings),
-        ]
-        folder = watched[0].path.parent
-        source = Source(str(folder), files_sha256(folder, [folder / START, *(moment.path for moment in watched)]))
-        origin, scripts = page.Origin((source,), command), ["drawing.js", "watched.js"]
-        return page.page(f"{self.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
+            lead=self.finding,
+            origin=page.Origin((source,), command),
+            scripts=["drawing.js", "watched.js"],
+        )
 
 
 def most_moments(watched: Watched) -> int:
