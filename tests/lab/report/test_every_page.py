@@ -144,16 +144,13 @@ def weights(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def test_an_inspection_names_its_file_and_the_command_as_typed(weights):
+def test_an_inspection_names_every_file_it_read_and_the_command_as_typed(weights):
     words = ["inspect", str(weights), "--against", str(weights), "--json", "--out", "page one.html"]
     assert [layer["cosine"] for layer in json.loads(run(*words))["layers"]] == pytest.approx([1.0])
     (_, made), (_, source), _, (_, command) = facts(Path("page one.html").read_text())
     assert made == f"filtercov {version('filtercov')}"
     assert source == f"{weights} sha256 {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}…"
     assert shlex.split(command) == ["filtercov", *words]
-
-
-def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_checksum(weights):
     weights.rename("shard.bin")
     Path("model.bin.index.json").write_text('{"weight_map": {"0.weight": "shard.bin"}}')
     said = [said for _, said in facts(look("model.bin.index.json", against="convmixer_16_2_k5_p2").page())[1:]]

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from filtercov.errors import StorageError
-from filtercov.lab.experiments.records import DrawingRecord, Trained
+from filtercov.lab.experiments.records import DrawingRecord
 from filtercov.lab.report import page
 from filtercov.lab.report.results import results_page, write_reports
 from filtercov.lab.report.results_table import lines, ranked, standings, to_csv, to_markdown, to_terminal
 from tests.lab.report.results_records import SPEEDS, TABLE, TRAINED, cell, record
 
-TEXTS = pytest.mark.parametrize("make", [to_markdown, to_terminal, results_page])
 UNIFORM = cell("thawed/uniform", 50.0, 51.0, paper=89.0)
 
 
@@ -53,14 +52,6 @@ def test_each_cell_is_compared_with_uniform_of_its_own_row_epochs_and_filters():
     assert {line.difference for line in found if line.cell.init == "uniform"} == {None}
 
 
-def test_what_was_trained_is_named_in_a_few_words():
-    cells = [cell("thawed/uniform", 1.0, trained=Trained(f"net{i}", "toys", 5 * i + 5)) for i in range(3)]
-    assert record(cells[0]).trained == "net0 on toys, 5 epochs"
-    assert record(*cells[:2]).trained == "net0 and net1 on toys, 5 to 10 epochs"
-    assert record(*cells).trained == "net0 and 2 more networks on toys, 5 to 15 epochs"
-    assert SPEEDS.trained == "net_k3 and 2 more networks"
-
-
 def test_a_bar_in_a_name_does_not_end_its_cell_of_markdown():
     strange = record(UNIFORM, cell(r"thawed/a\b^2~c|d_e", 52.0, 53.0))
     rows = [line for line in to_markdown(strange).splitlines() if line.startswith("| ")]
@@ -68,7 +59,7 @@ def test_a_bar_in_a_name_does_not_end_its_cell_of_markdown():
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
 
 
-@TEXTS
+@pytest.mark.parametrize("make", [to_markdown, to_terminal, results_page])
 def test_every_text_says_what_its_numbers_mean_and_what_is_missing(make):
     text = html.unescape(make(replace(TABLE, damaged=("run 0 is damaged",))))
     for said in (
@@ -81,10 +72,6 @@ def test_every_text_says_what_its_numbers_mean_and_what_is_missing(make):
         "Run 0 is damaged.",
     ):
         assert said in text
-
-
-@TEXTS
-def test_one_seed_and_the_smoke_scale_decide_nothing(make):
     alone = html.unescape(make(record(cell("thawed/uniform", 50.0, paper=89.0), cell("thawed/dog", 54.0, paper=90.0))))
     smoke = html.unescape(make(record(UNIFORM, cell("thawed/dog", 60.0, 61.1, paper=90.0), scale="smoke")))
     assert "54.00 ±" not in alone

@@ -94,13 +94,8 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     body += [page.note(words, warning=True) for words in texts.warnings(record)]
     body += [claim_picture(finding)] if finding and finding.run else []
     if found:
-        counts = [line.measured.n for line in found if line.measured]
-        words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
-        rows = texts.table(found, networks=False)  # which the introduction names: numbers fit a phone
-        if len({tuple(row[:2]) for row in rows[1:]}) == 1:  # a phone has no room for what is the same in all lines
-            words = f"{rows[1][0]}, {rows[1][1]} epochs. {words}"
-            rows = [row[2:] for row in rows]
-        body += ["<h2>Results</h2>", page.text_table(rows, caption=f"{page.text(words)} Press a heading to sort.")]
+        caption = "Test accuracy in percent, mean ± standard deviation over n seeds. Press a heading to sort."
+        body += ["<h2>Results</h2>", page.text_table(texts.table(found, narrow=True), caption=caption)]
     if record.speeds:
         body += ["<h2>Results</h2>", page.text_table(texts.speed_table(record))]
     body += [page.note(words) for words in texts.notes(record) if words != lead]
@@ -210,12 +205,13 @@ def _drawing(drawing: DrawingRecord) -> str:
         return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)
     if drawing.directory is not None and drawing.kind == "filters":
         return _filters(read_target(drawing.directory))
+    if drawing.kind == "construction":
+        return page.grid(picture.figure(name) for name, picture in construction().items())
+    found = by_depth()
     if drawing.directory is not None:
         layers = read_target(drawing.directory).statistics.layers
         some = {f"layer {i + 1}": layers[i] for i in spread(len(layers), SHOWN_LAYERS)}
         found = {name: covariance_picture(layer.covariance, layer.kernel_size) for name, layer in some.items()}
-    else:
-        found = construction() if drawing.kind == "construction" else by_depth()
     return f'<div class="strip">{"".join(picture.figure(name) for name, picture in found.items())}</div>'
 
 

@@ -69,12 +69,16 @@ def lines(record: ExperimentRecord) -> list[Line]:
     return with_baselines(found, lambda name: replace(name, column=f"{name.filters}/{BASELINE}"))
 
 
-def table(found: Sequence[Line], *, networks: bool = True) -> Table:
-    """The numbers of lines beside the paper's and uniform's; `networks` names those trained in place of the paper's."""
+def table(found: Sequence[Line], *, narrow: bool = False) -> Table:
+    """The numbers of lines beside the paper's and uniform's.
+
+    A `narrow` one, for phones, does not name the networks that were trained, nor row and epochs if all have the same.
+    """
+    one = narrow and len({(line.cell.row, line.shown_epochs) for line in found}) == 1
     return tabulate(
         {
-            "row": line.shown_row if networks else line.cell.row,
-            "epochs (the paper's)": line.shown_epochs,
+            "row": None if one else line.cell.row if narrow else line.shown_row,
+            "epochs (the paper's)": None if one else line.shown_epochs,
             "filters": line.cell.filters,
             "initialisation": line.cell.init,
             "measured": line.measured or f"missing {counted(len(line.cell.missing), 'run')}",

@@ -49,10 +49,6 @@ def show_alike(count: int, layers: int) -> str:
     return f"{beginning} more like the closed form than independent filters are"
 
 
-def _size(record: Record) -> str:
-    return str(record["kernel_size"]).replace("x", "×")
-
-
 @dataclass(frozen=True, eq=False)
 class WatchedReport:
     """A watched run, measured, ready to be written as a page, numbers or a table."""
@@ -102,7 +98,8 @@ class WatchedReport:
                 sigma = page.number(record["sigma"])
                 sigmas.append(sigma if _beyond(record) or record["sigma"] is None else f"({sigma})")
             likeness = f"{page.number(first['likeness'])} → {page.number(last['likeness'])}"
-            row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
+            size = pictures.shown_size(self.watched.start[first["name"]].shape[1:])
+            row = [f"{number}. {first['name']}", size, str(first["filters"]), " → ".join(sigmas), likeness]
             shown = "–" if since is None else "start" if since == first["step"] else str(since)
             rows.append([*row, page.number(last["likeness_chance"]), page.number(last[DRIFT]), shown])
         return rows
@@ -117,11 +114,11 @@ class WatchedReport:
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its source and the `command` that made it."""
         watched, layers = self.watched, self.layers
-        sizes = " and ".join(dict.fromkeys(_size(layer[0]) for layer in layers))
+        head, *rows = self.table()
+        sizes = " and ".join(dict.fromkeys(row[1] for row in rows))
         what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
         what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}"
         what += f"; here are {len(self.moments)}, evenly spaced." if len(self.moments) < len(watched) else "."
-        head, *rows = self.table()
         cells = [[page.numbered(i, layers[i][0]["name"]), *row[1:]] for i, row in enumerate(rows)]
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
         data = [_layer_data(records, self.moments) for records in layers]
