@@ -93,17 +93,14 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
 
 
 @pytest.mark.parametrize("steps", [(2, 5, 10, 20, 35, 50, 100), [1_000_000 * i + 23_456 for i in range(8)]])
-def test_numbers_along_x_that_would_touch_are_left_out(steps):
+def test_numbers_along_x_that_would_touch_are_left_out_and_those_of_many_decades_are_powers_of_ten(steps):
+    words = [t.text for t in parsed(EVERY["decades"]).iter("text") if t.get("text-anchor") == "end"]
+    assert words == ["10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"]
     chart = line_chart([Series("a", [(float(x), 1.0) for x in steps])], label="", x_label="", y_label="")
     marks, across = numbered(parsed(chart), "middle", "x")
     assert marks[0] == float(f"{steps[0]:g}")
     assert 2 <= len(marks) < len(steps)
     assert all(b - a >= 20 for a, b in pairwise(across))
-
-
-def test_axes_of_many_decades_are_numbered_in_powers_of_ten():
-    words = [t.text for t in parsed(EVERY["decades"]).iter("text") if t.get("text-anchor") == "end"]
-    assert words == ["10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"]
 
 
 def test_a_band_is_as_wide_as_the_spread():

@@ -144,6 +144,9 @@ def test_an_index_links_the_pages_of_several_experiments(tmp_path):
 
 
 def test_a_report_to_nowhere_is_refused(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="choose another place"):
+        page.write_output(tmp_path / "file" / "page.html", "x")
     for place, advice in ((tmp_path, "name the page in it"), (tmp_path / "table.csv", "call it table.html")):
         with pytest.raises(StorageError, match=advice):
             write_reports([TABLE], place)
