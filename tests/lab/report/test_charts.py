@@ -15,7 +15,7 @@ from tests.lab.report.results_records import TABLE, record
 
 LINES = [
     Series("first <of two>", [(1, 50.2), (2, 53.3), (50, 56.1)], [0.5, None, 1.0]),
-    Series("second", [(1, 49.0), (2, 48.0), (50, 47.5)], dashed=True, colour=1),
+    Series("second", [(1, 49.0), (2, 48.0), (50, 47.5)], kind="line dashed", colour=1),
 ]
 LONG = "gain at k15 above gain at k3, by the line through k3, k7, k9, k15, and some more"
 DOTS = [
@@ -134,7 +134,7 @@ def test_labels_are_legible_inside_their_chart_and_apart(browser, tmp_path, kind
     html = explore_page() if kind == "explore" else page("charts", cards)
     tab = browser.open(write_output(tmp_path / "p.html", html), width=width)
     if kind == "explore":
-        tab.evaluate("(async () => { while (finished !== drawing) await new Promise(requestAnimationFrame) })()")
+        tab.wait_for("finished === drawing")
     charts = [labels for labels in tab.evaluate(LABELS) if labels]
     assert len(charts) >= 2
     for labels in charts:

@@ -56,10 +56,8 @@ def sigmas(tab):
 
 def finish(tab):
     """Wait until the page has drawn everything and written its address."""
-    tab.evaluate(
-        "(async () => { const frame = () => new Promise(requestAnimationFrame); await frame();"
-        "while (asked || finished !== drawing || location.hash !== formatState(state)) await frame() })()"
-    )
+    tab.settle()
+    tab.wait_for("!asked && finished === drawing && location.hash === formatState(state)")
 
 
 def shown(tab):

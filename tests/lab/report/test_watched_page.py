@@ -88,19 +88,14 @@ def test_the_slider_moves_pictures_numbers_and_cursors(tab, path):
     assert (tab.evaluate(facts)[: len(said)], tab.evaluate(rings)) == (said, 5)
 
 
-def wait_for(tab, condition):
-    frames = f"for (let i = 0; i < 2000 && !({condition}); i++) await new Promise(requestAnimationFrame)"
-    assert tab.evaluate(f"(async () => {{ {frames}; return {condition} }})()")
-
-
 def test_play_goes_through_all_moments_and_stops_at_the_last(tab):
     go(tab, 0)
     tab.page.click("#play")
     assert tab.evaluate("element('play').textContent") == "Pause"
-    wait_for(tab, "playing === null")
+    tab.wait_for("playing === null")
     assert tab.evaluate("[place, element('play').textContent, element('now').textContent]") == [4, "Play", "step 40"]
     tab.page.click("#play")  # once more, from the beginning
-    wait_for(tab, "place > 0 && place < 4")
+    tab.wait_for("place > 0 && place < 4")
     tab.page.click("#play")
     tab.settle()
     assert tab.evaluate("playing === null && Number(element('moment').value) === place")
@@ -137,7 +132,7 @@ def test_fingers_choose_layers_and_play(browser, written):
     assert tab.evaluate("document.querySelector('#strip button:nth-child(2)').ariaPressed") == "true"
     assert tab.evaluate("document.querySelectorAll('.line.chosen').length") > 0
     tab.page.tap("#play")
-    wait_for(tab, "playing !== null")
+    tab.wait_for("playing !== null")
     sizes = tab.evaluate("['play', 'moment'].map(id => element(id).getBoundingClientRect().height)")
     assert min(sizes) >= 44
     assert tab.errors == []

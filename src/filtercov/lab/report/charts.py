@@ -88,13 +88,8 @@ class Series:
     name: str
     points: Sequence[Point]
     spread: Sequence[float | None] = ()
-    dashed: bool = False
+    kind: str = "line"  # or "line dashed": its classes in the style sheet, but for the colour
     colour: int = 0
-
-    @property
-    def kind(self) -> str:
-        """Its classes in the style sheet, but for the colour."""
-        return "line dashed" if self.dashed else "line"
 
     def edge(self, side: int) -> list[Point]:
         """The lower (side -1) or upper (+1) edge of the band."""

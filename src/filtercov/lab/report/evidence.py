@@ -10,7 +10,7 @@ from pathlib import Path
 from filtercov.errors import ConfigError
 from filtercov.files import Source
 from filtercov.lab.experiments.evidence import Evidence
-from filtercov.lab.experiments.paper import CLAIMS, DRAWS, REFERENCE_CLAIMS, ReferenceFinding, judge_references
+from filtercov.lab.experiments.paper import CLAIMS, DRAWS, REFERENCE_CLAIMS, judge_references
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page, results
@@ -70,7 +70,6 @@ class View:
     settings: tuple[Setting, ...]  # all runs, by what was trained; most runs first
     others: tuple[Setting, ...]  # runs of no experiment, for which the paper has no number
     findings: tuple[Finding, ...]  # of every claim
-    references: tuple[ReferenceFinding, ...]  # what comes with the package
     controls: ExperimentRecord | None
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
     damaged: tuple[str, ...]
@@ -108,7 +107,6 @@ def read_view(root: Path | str) -> View:
         settings=tuple(settings_of(kept)),
         others=tuple(setting for setting in alone if not setting.paper),
         findings=tuple(judge_claim(claim, settling.get(claim.experiment)) for claim in CLAIMS),
-        references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
         controls=controls if controls and ranked(controls) else None,
         records=records,
         damaged=damaged,
@@ -145,7 +143,7 @@ def sections(view: View) -> dict[str, list[Part]]:
     return {
         "Findings": [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)],
         "At the paper's size": paper,
-        "The paper's claims": [*claims, REFERENCE_WORDS, reference_table(view)],
+        "The paper's claims": [*claims, REFERENCE_WORDS, reference_table()],
         "What does the work": controls,
     }
 
@@ -179,8 +177,9 @@ def _freezing(setting: Setting) -> str:
     return f"{setting.title}: {' '.join(sentence(replace(frozen, baseline=other)) for other in trained)}"
 
 
-def reference_table(view: View) -> Table:
-    """A line for each reference network: layers with a negative static component, pairs of layers whose σ rises."""
+def reference_table() -> Table:
+    """A line for each network that ships: layers with a negative static component, pairs of layers whose σ rises."""
+    references = judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})
     return tabulate(
         {
             "reference": found.network,
@@ -188,7 +187,7 @@ def reference_table(view: View) -> Table:
             "C20: rising pairs": "{} of {}".format(*found.rising),
             "by chance": f"{found.by_chance:.2g}",
         }
-        for found in view.references
+        for found in references
     )
 
 

@@ -181,10 +181,11 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
     for group in drawn:
         name, frozen, _ = group.label.removesuffix(", thawed").partition(", frozen")
         colour = colours.setdefault(name, len(colours))
+        kind = "line dashed" if frozen or colour >= COLOURS else "line"
         curves = np.array([run.curve for run in group.runs])
         points = [(float(epoch), float(mean)) for epoch, mean in enumerate(curves.mean(axis=0), start=1)]
         band = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
-        series.append(Series(group.label, points, band, dashed=bool(frozen) or colour >= COLOURS, colour=colour))
+        series.append(Series(group.label, points, band, kind, colour))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
     return page.figure(chart, page.text(f"{what}, {show_seeds(len(group.runs) for group in drawn)}"))
 

@@ -5,6 +5,7 @@ The page has the network at a glance, a few numbers a layer, then every layer in
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,20 +21,15 @@ from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import SourceError
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import SHARES, Axis, Plot, legend, log_axis
-from filtercov.lab.report.inspect_target import (
-    Record,
-    Target,
-    carried_over,
-    find_target,
-    measure,
-    model_target,
-    read_watched,
-)
+from filtercov.lab.report.inspect_target import Target, find_target, model_target, read_watched
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled, shown_size
 from filtercov.lab.report.watched import WatchedReport, show_alike
 from filtercov.printable import counted
-from filtercov.schedule import FittedSchedule, fit_schedule
-from filtercov.structure import spectrum
+from filtercov.schedule import FittedSchedule, fit_schedule, relative_depth
+from filtercov.statistics.filter_statistics import FilterStatistics
+from filtercov.structure import centredness, kronecker_residual, spectrum
+
+Record = dict[str, Any]  # the numbers of a layer; None stands for what its covariance does not determine
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +115,45 @@ def measure_target(target: Target, against: Target | None = None) -> Report:
         schedule = None
     other = None if against is None else carried_over(against, target)
     return Report(target, measure(target, other), schedule, other)
+
+
+def measure(target: Target, against: Target | None = None) -> list[Record]:
+    """The numbers of every layer: those of `FilterStatistics.to_records`, a few more, and the spectrum.
+
+    Beside a target that was carried over to these layers, `cosine` is that between the two covariances as vectors, 1 if
+    one is a multiple of the other, and `scale` the root-mean-square size of the other's weights over this one's, their
+    means left out; `resized` tells whether the other had kernels of another size.
+    """
+    records = []
+    for layer, record in zip(target.statistics, target.statistics.to_records(), strict=True):
+        mean, spread = float(layer.mean @ layer.mean), float(np.trace(layer.covariance))
+        more = {
+            "centredness": centredness(layer.covariance, layer.kernel_size),
+            "kronecker_residual": kronecker_residual(layer.covariance, layer.kernel_size),
+            "mean_share": mean / (mean + spread) if mean + spread else math.nan,
+        }
+        known = {name: None if math.isnan(value) else value for name, value in more.items()}
+        records.append({**record, **known, "eigenvalues": spectrum(layer.covariance).tolist()})
+    if against is None:
+        return records
+    pairs = zip(target.statistics, against.statistics, against.statistics.to_records(), strict=True)
+    for record, (layer, other, theirs) in zip(records, pairs, strict=True):
+        own, cov = layer.covariance, other.covariance
+        norms, spread = float(np.linalg.norm(own) * np.linalg.norm(cov)), float(np.trace(own))
+        record["cosine"] = float(np.vdot(own, cov)) / norms if norms else None
+        record["scale"] = math.sqrt(max(float(np.trace(cov)), 0.0) / spread) if spread else None
+        record |= {"other": other.name, "other_sigma": theirs["sigma"], "resized": other.resized is not None}
+    return records
+
+
+def carried_over(other: Target, target: Target) -> Target:
+    """The other target at the depths of this one's layers, resized to their kernels."""
+    count = len(target.statistics)
+    found = (
+        other.statistics.at(relative_depth(index, count), layer.kernel_size)
+        for index, layer in enumerate(target.statistics)
+    )
+    return replace(other, statistics=FilterStatistics(tuple(found)))
 
 
 def look(target: str, *, against: str | None = None, untrained: bool = False) -> Report | WatchedReport:

@@ -108,8 +108,8 @@ def folded(summary: str, content: str) -> str:
     return f"<details><summary>{text(summary)}</summary>{content}</details>"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", sortable: bool = False) -> str:
-    """A table whose first column names its rows; cells that are `str` are HTML, anything else is text.
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
+    """A sortable table whose first column names its rows; cells that are `str` are HTML, anything else is text.
 
     Columns of numbers are aligned right. In a narrow window it scrolls sideways inside its own box.
     """
@@ -123,7 +123,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str
         lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     label = f"<caption>{caption}</caption>" if caption else ""
     whole = f"<table>{label}<thead><tr>{columns}</tr></thead>\n<tbody>{chr(10).join(lines)}</tbody></table>"
-    return f'<div class="scroll{" sortable" if sortable else ""}" tabindex="0">{whole}</div>'
+    return f'<div class="scroll sortable" tabindex="0">{whole}</div>'
 
 
 def text_table(rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
@@ -135,7 +135,7 @@ def text_table(rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
         return f'<span class="{kind}">{text(cell)}</span>' if kind else text(cell)
 
     cells = [[shown(name, cell) for name, cell in zip(head, row, strict=True)] for row in body]
-    return table([text(name) for name in head], cells, caption=caption, sortable=True)
+    return table([text(name) for name in head], cells, caption=caption)
 
 
 def part(said: str | Sequence[Sequence[str]]) -> str:

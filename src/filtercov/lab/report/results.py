@@ -20,7 +20,7 @@ from filtercov.lab.report import page
 from filtercov.lab.report import results_table as texts
 from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
 from filtercov.lab.report.figures import by_depth, construction
-from filtercov.lab.report.groups import by, curves_figure, sentence, spread
+from filtercov.lab.report.groups import by, curves_figure, spread
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
@@ -82,7 +82,7 @@ def experiment_table(records: Sequence[ExperimentRecord], out: Path) -> str:
         state = f"{counted(len(record.missing), 'run')} missing" if record.missing else "complete"
         shows = f'<span class="words">{page.text(record.shows)}</span>'
         rows.append([link, page.text(record.scale), state, duration(record.seconds), shows])
-    return page.table(["experiment", "scale", "state", "training time", "shows"], rows, sortable=True)
+    return page.table(["experiment", "scale", "state", "training time", "shows"], rows)
 
 
 def results_page(record: ExperimentRecord, *, command: str = "") -> str:
@@ -109,8 +109,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     alike = by(lambda line: f"{line.cell.row}, {line.cell.filters}: {line.cell.trained}", found)
     curves = page.grid(curves_figure(each, title) for title, each in alike.items() if len(each) <= MOST_CURVES)
     body += ["<h2>Learning curves</h2>", curves] if "<svg" in curves else []
-    facts = {**record.versions, "training time": duration(record.seconds)}
-    items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
+    items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in record.versions.items())
     body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
     return page.page(title, *body, lead=lead, origin=page.Origin((record.source,), command))
 
@@ -134,8 +133,6 @@ def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | No
         return f"{finding.verdict.capitalize()}. {finding.sentence}"
     if said := texts.verdict_counts(found) or next(iter(texts.standings(record)), ""):
         return said
-    if gains := [(line.difference.mean, line) for line in found if line.difference]:
-        return f"The largest gain: {sentence(max(gains, key=lambda each: each[0])[1])}"
     return texts.as_sentence(record.shows)
 
 
@@ -199,7 +196,7 @@ def _drawing(drawing: DrawingRecord) -> str:
         quadratic, count = PRESETS["cifar-p1"], sum(STAGES)
         schedules: dict[str, Schedule] = {"quadratic": quadratic, "sawtooth": SawtoothSchedule(quadratic, STAGES)}
         series = [
-            Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
+            Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], colour=n)
             for n, (name, schedule) in enumerate(schedules.items())
         ]
         return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)

@@ -145,14 +145,6 @@ def speed_table(record: ExperimentRecord) -> Table:
     )
 
 
-def tables(record: ExperimentRecord) -> list[Table]:
-    """The numbers of an experiment, as far as it has any: cells, times of a step, what its claim compares."""
-    found, finding = lines(record), finding_of(record)
-    shown = [table(found)] if found else []
-    shown += [speed_table(record)] if record.speeds else []
-    return shown + ([comparison_table(finding)] if finding and finding.run else [])
-
-
 def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
     """The lines of each row, frozen and thawed, that can be compared with uniform, the largest gain first.
 
@@ -226,8 +218,12 @@ def to_markdown(record: ExperimentRecord) -> str:
 
 def printed(record: ExperimentRecord) -> list[Part]:
     """What a terminal or notebook shows of an experiment, line by line and table by table, before its notes."""
-    title = f"{record.title} ({record.name}, scale {record.scale})"
-    return [title, *tables(record), *filter(None, [claim_line(record)]), *warnings(record)]
+    found, finding = lines(record), finding_of(record)
+    shown: list[Part] = [f"{record.title} ({record.name}, scale {record.scale})"]
+    shown += [table(found)] if found else []
+    shown += [speed_table(record)] if record.speeds else []
+    shown += [comparison_table(finding)] if finding and finding.run else []
+    return [*shown, *filter(None, [claim_line(record)]), *warnings(record)]
 
 
 def to_terminal(record: ExperimentRecord) -> str:

@@ -38,11 +38,6 @@ def _beyond(record: Record) -> bool:
     return bool(record["likeness_beyond_chance"])
 
 
-def _shown(record: Record, number: str) -> Any:
-    """A number of a record; None where it says no more than chance."""
-    return record[number] if number == DRIFT or _beyond(record) else None
-
-
 def show_alike(count: int, layers: int) -> str:
     """How many of the layers have structure, in words."""
     beginning = f"{count or 'None'} of {counted(layers, 'layer')} {'is' if count == 1 else 'are'}"
@@ -131,7 +126,7 @@ class WatchedReport:
             *map(page.note, watched.notes),
             _player(self),
             _over_time(self),
-            f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells, sortable=True)}',
+            f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells)}',
             page.embedded_json("settings", settings),
             lead=self.finding,
             origin=page.Origin((source,), command),
@@ -193,7 +188,10 @@ def _over_time(run: WatchedReport) -> str:
     }
     figures = []
     for name, (number, caption) in drawn.items():
-        lines = [[(record["step"], _shown(record, number)) for record in records] for records in run.layers]
+        lines = [  # None where a number says no more than chance
+            [(record["step"], record[number] if number == DRIFT or _beyond(record) else None) for record in records]
+            for records in run.layers
+        ]
         found = [value for line in lines for _, value in line if value is not None]
         y = log_axis(found) if name == "σ" else round_axis(0.0, max(found, default=1.0) or 1.0)
         plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
