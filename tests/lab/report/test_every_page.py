@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shlex
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -155,11 +156,17 @@ def test_an_inspection_names_every_file_it_read_and_the_command_as_typed(weights
     assert names == ["run/checkpoint.safetensors", "run/statistics.safetensors"]
 
 
-def test_reports_name_their_runs_and_the_index_names_them_all(tmp_path):
+def test_an_index_links_the_pages_of_several_experiments_and_names_the_runs_of_all(tmp_path):
     command, source = "filtercov report 'made up'", "5 runs in made up sha256 0123456789abcdef…"
-    assert facts(results_page(TABLE, command=command))[1:] == [("from", source), ("with", command)]
-    both, *_ = write_reports([TABLE, TABLE], tmp_path / "two.html", command=command)
-    assert [said for _, said in facts(both.read_text())[1:-1]] == [f"made-up, scale small: {source}"] * 2
+    index, *_ = write_reports([TABLE, replace(TABLE, scale="smoke")], tmp_path / "report.html", command=command)
+    said = [f"made-up, scale {scale}: {source}" for scale in ("small", "smoke")]
+    assert [said for _, said in facts(index.read_text())[1:]] == [*said, command]
+    links = re.findall(r'href="(report[^"]*)"', index.read_text())
+    assert links == ["report-made-up-small.html", "report-made-up-smoke.html"]
+    assert '<p class="lead">2 experiments; 2 runs missing.</p>' in index.read_text()
+    kinds = (".html", ".md", ".csv")
+    assert all((tmp_path / link).with_suffix(kind).exists() for link in links for kind in kinds)
+    assert facts((tmp_path / links[0]).read_text())[1:] == [("from", source), ("with", command)]
 
 
 def test_the_explorer_is_opened_where_there_is_a_screen(tmp_path, monkeypatch):

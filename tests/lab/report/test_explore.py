@@ -17,7 +17,6 @@ from filtercov.errors import CovarianceError
 from filtercov.lab.report.explore import explore_page
 from filtercov.lab.report.page import write_output
 from filtercov.lab.report.pictures import covariance_limit, covariance_picture, palette
-from tests.pages import DOCS
 
 CASES = [(3, 0.08), (4, 0.7), (7, 0.16), (12, 0.5), (15, 5.0), (24, 1.2), (31, 6.0)]
 
@@ -81,7 +80,7 @@ def network(count, kernel_size):
     return nn.Sequential(*(nn.Conv2d(4, 4, kernel_size, groups=4) for _ in range(count)))
 
 
-def test_covariance_and_spectrum_are_the_librarys(tab):
+def test_covariance_spectrum_and_filters_are_the_librarys(tab):
     for k, sigma in CASES:
         cov = filtercov.gaussian_covariance(k, sigma)
         rows = js(tab, f"covariance({k}, {sigma}).subarray(0, {3 * k**3})").reshape(-1, k * k)  # some: they are text
@@ -90,6 +89,12 @@ def test_covariance_and_spectrum_are_the_librarys(tab):
         np.testing.assert_allclose(found, np.linalg.eigvalsh(cov)[::-1], atol=1e-12, rtol=0)
         mass = tab.evaluate(f"negativeMass(decompose({k}, {sigma}).eigenvalues)")
         assert mass == pytest.approx(covariance_root(cov, k, negative="clip").negative_mass, abs=1e-12)
+        for negative in ("clip", "abs"):  # filters are normal numbers times the symmetric root
+            (root,) = gaussian_roots(k, [sigma], negative=negative)
+            z, expected = js(tab, f"normals(3, {k * k})").reshape(k, k), np.zeros((k, k))
+            expected[root.window] = (z[root.window].ravel() @ root.matrix).reshape(z[root.window].shape)
+            found = js(tab, f"timesRoot(normals(3, {k * k}), decompose({k}, {sigma}), '{negative}')").reshape(k, k)
+            np.testing.assert_allclose(found, expected, atol=1e-6)  # roots near zero, over a thousand pixels
 
 
 @pytest.mark.parametrize("schedule", ["sigma0=0.02&v=0&a=0", "sigma0=0.5&v=0.5&a=3", "sigma0=3&v=4&a=8"])
@@ -104,18 +109,6 @@ def test_the_curve_lies_where_the_numbers_on_the_axis_say(open_at, schedule):
     assert (len(numbers) >= 3, numbers[0]) == (True, 0)
     assert numbers[-1] >= sigmas(tab).max() >= numbers[-1] / 3
     np.testing.assert_allclose(dots, np.interp(sigmas(tab), numbers, heights - 4), atol=0.11)  # labels hang 4 below
-
-
-@pytest.mark.parametrize("negative", ["clip", "abs"])
-def test_filters_are_normal_numbers_times_the_symmetric_root(tab, negative):
-    for k, sigma in CASES:
-        (root,) = gaussian_roots(k, [sigma], negative=negative)
-        z = js(tab, f"normals(3, {k * k})").reshape(k, k)
-        expected = np.zeros((k, k))
-        window = z[root.window]
-        expected[root.window] = (window.ravel() @ root.matrix).reshape(window.shape)
-        found = js(tab, f"timesRoot(normals(3, {k * k}), decompose({k}, {sigma}), '{negative}')").reshape(k, k)
-        np.testing.assert_allclose(found, expected, atol=1e-6)  # roots of eigenvalues near zero, over a thousand pixels
 
 
 @pytest.mark.parametrize(
@@ -153,8 +146,6 @@ def test_the_line_of_python_does_what_the_page_shows_and_it_opens_on_what_init_d
     assert [row.sigma for row in report.initialised] == pytest.approx(sigmas(tab).tolist())
     assert ('negative="abs"' in line, "seed=12" in line) == (bool(fragment), bool(fragment))
     if not fragment:
-        formula = tab.evaluate("document.querySelector('.formula').textContent")
-        assert f"    {formula}\n" in (DOCS / "method.md").read_text(encoding="utf-8")
         filtercov.init_(default, seed=0)
         assert all(torch.equal(a.weight, b.weight) for a, b in zip(model, default, strict=True))
 

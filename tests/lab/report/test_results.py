@@ -3,7 +3,6 @@
 import csv
 import html
 import io
-import re
 from dataclasses import replace
 from itertools import product
 
@@ -50,13 +49,6 @@ def test_each_cell_is_compared_with_uniform_of_its_own_row_epochs_and_filters():
     found = lines(record(*cells))
     assert [line.difference.mean for line in found if line.cell.init != "uniform"] == list(range(1, 9))
     assert {line.difference for line in found if line.cell.init == "uniform"} == {None}
-
-
-def test_a_bar_in_a_name_does_not_end_its_cell_of_markdown():
-    strange = record(UNIFORM, cell(r"thawed/a\b^2~c|d_e", 52.0, 53.0))
-    rows = [line for line in to_markdown(strange).splitlines() if line.startswith("| ")]
-    assert r"a\b^2~c\|d_e" in rows[-1]
-    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
 
 
 @pytest.mark.parametrize("make", [to_markdown, to_terminal, results_page])
@@ -132,15 +124,6 @@ def test_tables_sort_by_what_cells_mean_both_ways_with_what_is_empty_last(browse
     tab.press("Enter")
     assert tab.evaluate(cells) == [*reversed(ascending), ""]
     assert tab.evaluate(f"document.querySelector('{button}').parentElement.ariaSort") == "descending"
-
-
-def test_an_index_links_the_pages_of_several_experiments(tmp_path):
-    index, *_ = write_reports([TABLE, replace(TABLE, scale="smoke")], tmp_path / "report.html")
-    links = re.findall(r'href="(report[^"]*)"', index.read_text())
-    assert links == ["report-made-up-small.html", "report-made-up-smoke.html"]
-    assert '<p class="lead">2 experiments; 2 runs missing.</p>' in index.read_text()
-    kinds = (".html", ".md", ".csv")
-    assert all((tmp_path / link).with_suffix(kind).exists() for link in links for kind in kinds)
 
 
 def test_a_report_to_nowhere_is_refused(tmp_path):

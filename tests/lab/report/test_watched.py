@@ -33,6 +33,12 @@ def test_nothing_is_said_of_noise_nor_of_structure_that_went_away_again(tmp_path
     with fc.watch(net, tmp_path / "b", every=1) as watch:
         watch()
     assert since(tmp_path / "b") == ["start"]
+    constant = nn.Conv2d(8, 8, 3, groups=8)
+    nn.init.zeros_(constant.weight)
+    with fc.watch(constant, tmp_path / "c", every=1) as watch:
+        watch()
+    json.dumps(look(str(tmp_path / "c")).as_json(), allow_nan=False)
+    assert look(str(tmp_path / "c")).table()[1][3] == "– → –"
 
 
 def test_the_terminal_has_a_row_for_each_layer_and_says_what_chance_would_not(tmp_path):
@@ -80,13 +86,3 @@ def test_a_run_stands_for_its_weights_and_a_watched_run_beside_another_for_its_e
     found = look(str(tmp_path / "a"))
     assert isinstance(found, Report)
     assert any("filters.watched shows how its filters grew" in note for note in found.notes)
-
-
-def test_constant_filters_have_no_sigma(tmp_path):
-    net = nn.Conv2d(8, 8, 3, groups=8)
-    nn.init.zeros_(net.weight)
-    with fc.watch(net, tmp_path / "f", every=1) as watch:
-        watch()
-    report = look(str(tmp_path / "f"))
-    json.dumps(report.as_json(), allow_nan=False)
-    assert report.table()[1][3] == "– → –"
