@@ -188,7 +188,7 @@ def _over_time(run: WatchedReport) -> str:
     }
     figures = []
     for name, (number, caption) in drawn.items():
-        lines = [  # None where a number says no more than chance
+        lines: list[list[tuple[float, Any]]] = [  # None where a number says no more than chance
             [(record["step"], record[number] if number == DRIFT or _beyond(record) else None) for record in records]
             for records in run.layers
         ]
