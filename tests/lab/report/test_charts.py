@@ -19,10 +19,10 @@ LINES = [
 ]
 LONG = "gain at k15 above gain at k3, by the line through k3, k7, k9, k15, and some more"
 DOTS = [
-    Dot("closed-form .15 .5 .25", "thawed", 52.0, (51.5, 52.5), 67.4),
-    Dot("covariance-eighth from ImageNet", "thawed", -3.0, paper=2.0),
-    Dot("closed-form .15 .5 .25", "frozen", 49.0, shown="so so"),
-    Dot(LONG, "thawed", 5.0, least=-1.0),
+    Dot("closed-form .15 .5 .25", "thawed", 52.0, "52.00", (51.5, 52.5), 67.4),
+    Dot("covariance-eighth from ImageNet", "thawed", -3.0, "-3.00", paper=2.0),
+    Dot("closed-form .15 .5 .25", "frozen", 49.0, "so so"),
+    Dot(LONG, "thawed", 5.0, "5.00", least=-1.0),
 ]
 RANKS, DECADES = Axis(1.0, 49.0, (1, 49)), log_axis([1e-6, 1.0])
 EVERY = {

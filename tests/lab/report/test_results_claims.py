@@ -7,7 +7,7 @@ from scipy import stats
 
 from filtercov.lab.experiments.paper import CLAIMS, CellName, Claim, Comparison
 from filtercov.lab.experiments.timings import SpeedRecord
-from filtercov.lab.report.results_claims import claim_line, claim_table, claims_answer, comparison_table, judge_claim
+from filtercov.lab.report.results_claims import claim_table, claims_answer, comparison_table, finding_of, judge_claim
 from tests.lab.report.results_records import cell, record
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
@@ -146,9 +146,8 @@ def test_a_claim_is_shown_by_the_comparison_that_is_worst_for_it():
     assert ours.startswith("+2.00 [")
     assert ours.endswith("], the worst of 3")
     cells = gains("thawed/covariance", {"k7": 2.0, "k9": 3.0})
-    assert claim_line(record(*cells, name="claim-c1")).endswith(
-        "Verdict: open. Of 3 comparisons 2 hold, 1 was not run."
-    )
+    said = finding_of(record(*cells, name="claim-c1")).sentence
+    assert said == "Of 3 comparisons 2 hold, 1 was not run."
     (_, partly) = claim_table([finding(3.0, 2.0)])
     assert partly[3].endswith("], the worst of 2, 1 not run")
     assert claims_answer([holds, against]) == "Of 2 claims 1 holds (C4), 1 is contradicted (C4)."

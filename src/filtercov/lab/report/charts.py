@@ -104,9 +104,9 @@ class Dot:
     row: str
     series: str
     value: float
+    shown: str  # the value in words
     ends: tuple[float, float] | None = None  # of its interval
     paper: float | None = None
-    shown: str = ""  # the value in words
     least: float | None = None
 
 
@@ -184,8 +184,7 @@ def dot_chart(dots: Sequence[Dot], *, label: str, shows: Sequence[float] = ()) -
             if dot.ends:
                 left_end, right_end = map(across, dot.ends)
                 parts.append(f'<path class="line {_colour(colour)}" d="M{left_end:.1f} {y:.1f}H{right_end:.1f}"/>')
-            shown = dot.shown or f"{dot.value:.2f}"
-            parts.append(_circle("mark", (across(dot.value), y), f"{who}: {shown}", colour=colour, radius=4))
+            parts.append(_circle("mark", (across(dot.value), y), f"{who}: {dot.shown}", colour=colour, radius=4))
             if dot.least is not None:
                 title = f"<title>{text(name)}: above {dot.least:g}</title>"
                 parts.append(f'<path class="least" d="M{across(dot.least):.1f} {y - 6:.1f}v12">{title}</path>')

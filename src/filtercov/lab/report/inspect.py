@@ -249,7 +249,8 @@ def _schedule(report: Report) -> str:
     words = ""
     if schedule:
         keys.append(("nearest schedule", "line s0"))
-        fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
+        s = schedule.short()
+        fitted = f"σ(d) = {s.sigma0:.3g} {s.v:+.3g} d {s.a / 2:+.3g} d²".replace("-", "−")
         words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
     if report.unusable:
         words += page.note(f"There is no line to start another network with: {report.unusable}.")
@@ -257,10 +258,6 @@ def _schedule(report: Report) -> str:
         words += f"<p>To start another network with filters like these:</p>{page.copyable(report.paste_line())}"
     chart = page.figure(plot.html() + legend(keys), "")
     return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
-
-
-def _signed(value: float) -> str:
-    return f"{'−' if value < 0 else '+'} {round(abs(value), 4):.3g}"
 
 
 MEANINGS = {

@@ -117,7 +117,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
 def claim_picture(finding: Finding, *, below: str = "") -> str:
     """The comparisons of a claim as dots, what each must lie above and the paper's as rings; beside it the numbers."""
     dots = [
-        Dot(one.comparison.says, "difference", d.mean, d.bounds(), one.paper, str(d), one.comparison.least)
+        Dot(one.comparison.says, "difference", d.mean, str(d), d.bounds(), one.paper, one.comparison.least)
         for one in finding.compared
         if (d := one.difference)
     ]
@@ -147,26 +147,22 @@ def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
         return [_epochs_figure(row, found) for row, found in by(lambda line: line.cell.row, complete).items()]
     figures = []
     for row, found in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", complete).items():
-        figures += [_accuracies_figure(row, found), gains_figure(row, found)]
+        dots = []
+        for line in found:
+            if m := line.measured:
+                paper = line.paper.mean if line.paper else None
+                ends = (m.mean - m.std, m.mean + m.std) if m.std else None
+                dots.append(Dot(line.cell.init, line.cell.filters, m.mean, str(m), ends, paper))
+        chart = dot_chart(dots, label=f"accuracy by initialisation, {row}")
+        figures.append(page.figure(chart, f"{page.text(row)}: test accuracy in percent ± standard deviation"))
+        figures.append(gains_figure(row, found))
     return list(filter(None, figures))
-
-
-def _accuracies_figure(name: str, found: Sequence[Line]) -> str:
-    """The accuracies of a row with the paper's as rings."""
-    dots = []
-    for line in found:
-        if m := line.measured:
-            paper = line.paper.mean if line.paper else None
-            ends = (m.mean - m.std, m.mean + m.std) if m.std else None
-            dots.append(Dot(line.cell.init, line.cell.filters, m.mean, ends, paper, str(m)))
-    chart = dot_chart(dots, label=f"accuracy by initialisation, {name}")
-    return page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation")
 
 
 def gains_figure(name: str, found: Sequence[Line]) -> str:
     """The gains over uniform of a row with the paper's as rings; empty if there are none."""
     dots = [
-        Dot(line.cell.init, line.cell.filters, d.mean, d.bounds(), line.paper_difference, str(d))
+        Dot(line.cell.init, line.cell.filters, d.mean, str(d), d.bounds(), line.paper_difference)
         for line in found
         if (d := line.difference)
     ]

@@ -152,13 +152,6 @@ def finding_of(record: ExperimentRecord) -> Finding | None:
     return next((judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name), None)
 
 
-def claim_line(record: ExperimentRecord) -> str:
-    """The finding on a record's claim in a line, empty if it belongs to no claim."""
-    if not (finding := finding_of(record)):
-        return ""
-    return f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}"
-
-
 def comparison_table(finding: Finding) -> Table:
     """A line for each comparison of a claim."""
     return tabulate(

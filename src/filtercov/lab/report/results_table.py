@@ -11,7 +11,7 @@ from filtercov.lab.experiments.paper import CellName
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Part, Table, by, tabulate, with_baselines
-from filtercov.lab.report.results_claims import ClaimVerdict, claim_line, comparison_table, finding_of, tally
+from filtercov.lab.report.results_claims import ClaimVerdict, comparison_table, finding_of, tally
 from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
@@ -222,8 +222,10 @@ def printed(record: ExperimentRecord) -> list[Part]:
     shown: list[Part] = [f"{record.title} ({record.name}, scale {record.scale})"]
     shown += [table(found)] if found else []
     shown += [speed_table(record)] if record.speeds else []
-    shown += [comparison_table(finding)] if finding and finding.run else []
-    return [*shown, *filter(None, [claim_line(record)]), *warnings(record)]
+    if finding:
+        shown += [comparison_table(finding)] if finding.run else []
+        shown.append(f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}")
+    return [*shown, *warnings(record)]
 
 
 def to_terminal(record: ExperimentRecord) -> str:
