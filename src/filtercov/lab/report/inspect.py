@@ -250,7 +250,7 @@ def _schedule(report: Report) -> str:
     if schedule:
         keys.append(("nearest schedule", "line s0"))
         s = schedule.short()
-        fitted = f"σ(d) = {s.sigma0:.3g} {s.v:+.3g} d {s.a / 2:+.3g} d²".replace("-", "−")
+        fitted = f"σ(d) = {s.sigma0:.3g} {s.v:+.3g} d {s.a / 2:+.3g} d²".replace("+", "+ ").replace("-", "− ")
         words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
     if report.unusable:
         words += page.note(f"There is no line to start another network with: {report.unusable}.")

@@ -131,7 +131,8 @@ def text_table(rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
     head, *body = rows
 
     def shown(name: str, cell: str) -> str:
-        kind = "words" if len(cell) > SENTENCE else cell.replace(" ", "-") * (name == "verdict")
+        sentence = len(cell) > SENTENCE and not NUMBER.match(cell)
+        kind = "words" if sentence else cell.replace(" ", "-") * (name == "verdict")
         return f'<span class="{kind}">{text(cell)}</span>' if kind else text(cell)
 
     cells = [[shown(name, cell) for name, cell in zip(head, row, strict=True)] for row in body]
