@@ -8,7 +8,6 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from filtercov import PRESETS
@@ -31,7 +30,7 @@ def test_parts_of_the_construction_are_the_papers():
     np.testing.assert_allclose(blocks["Σ"], made, atol=1e-15)
 
 
-def test_figures_are_whole_svg_files_with_their_pictures_inside(tmp_path):
+def test_figures_are_whole_svg_files_with_their_pictures_inside_and_name_schedules_from_top_to_bottom(tmp_path):
     texts = {path.name: path.read_text() for path in write_figures(tmp_path / "new" / "place")}
     assert list(texts) == ["construction.svg", "schedule.svg", "covariances.svg", "filters.svg"]
     roots = [ElementTree.fromstring(text) for text in texts.values()]
@@ -43,22 +42,15 @@ def test_figures_are_whole_svg_files_with_their_pictures_inside(tmp_path):
     assert np.array_equal(np.asarray(drawn), construction()["C"].levels)
     again = {path.name: path.read_text() for path in write_figures(tmp_path)}
     assert again == texts
-
-
-def test_schedules_are_named_from_top_to_bottom_as_their_lines_end(tmp_path):
-    root = ElementTree.parse(write_figures(tmp_path)[1]).getroot()
-    names = [(float(text.get("y")), text.text) for text in root.findall(f"{SVG}text")]
+    names = [(float(text.get("y")), text.text) for text in roots[1].findall(f"{SVG}text")]  # where their lines end
     assert [name.split()[0] for _, name in names] == sorted(PRESETS, key=lambda name: -PRESETS[name](1.0))
     assert all(below - above > 12 for (above, _), (below, _) in pairwise(names))
 
 
-def test_colours_are_those_of_matplotlibs_rdbu_from_blue_to_red():
+def test_colours_are_those_of_matplotlibs_rdbu_and_symmetric_for_any_size_of_numbers():
     checksum = "79875fece5e6291b65b77edaba94d0b5cf02ed173d7630d0037dc338fb77acc9"  # of its RdBu_r in 255 steps
     assert hashlib.sha256(palette().tobytes()).hexdigest() == checksum
-
-
-@pytest.mark.parametrize("value", [0.0, 1e-300, 1e300])
-def test_scale_is_symmetric_for_any_size_of_numbers(value):
-    values = np.array([-value, 0.0, value])
-    found = levels(values, symmetric_limit(values)).tolist()
-    assert found == ([127, 127, 127] if value == 0 else [0, 127, 254])
+    for value in (0.0, 1e-300, 1e300):
+        values = np.array([-value, 0.0, value])
+        found = levels(values, symmetric_limit(values)).tolist()
+        assert found == ([127, 127, 127] if value == 0 else [0, 127, 254])

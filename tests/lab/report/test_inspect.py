@@ -59,7 +59,7 @@ def test_no_schedule_is_offered_where_sigma_exceeds_the_kernel_or_filters_do_not
     assert "nan" not in re.sub(r'"data:[^"]*"', "", constant.page())
 
 
-def test_the_mean_is_its_share_of_the_power():
+def test_the_mean_is_its_share_of_the_power_and_json_has_every_number_and_no_nan():
     torch.manual_seed(0)
     conv = nn.Conv2d(64, 64, 5, groups=64)
     nn.init.normal_(conv.weight, mean=0.5)
@@ -68,6 +68,12 @@ def test_the_mean_is_its_share_of_the_power():
     power = np.square(filters.mean(axis=0)).sum()
     share = power / (power + filters.var(axis=0, ddof=1).sum())
     assert layer["mean_share"] == pytest.approx(share, rel=1e-5)
+    net = nn.Sequential(nn.Conv2d(1, 1, 5), nn.Conv2d(8, 8, 1, groups=8), nn.Conv2d(8, 8, (5, 7), groups=8))
+    one_pixel, rectangle = json.loads(json.dumps(measured(net, net).as_json(), allow_nan=False))["layers"]
+    assert (one_pixel["sigma"], rectangle["kronecker_residual"]) == (None, None)
+    assert one_pixel["kronecker_residual"] == pytest.approx(0.0)
+    assert rectangle["cosine"] == pytest.approx(1.0)
+    assert len(rectangle["eigenvalues"]) == 35
 
 
 def test_every_kind_of_file_gives_the_same_numbers(tmp_path):
@@ -145,15 +151,6 @@ def test_comparison_sees_shape_and_scale_apart_and_carries_the_other_over_to_dep
     np.testing.assert_allclose(carried[1].covariance, halfway, atol=1e-12)
     with pytest.raises(CovarianceError):
         measured(nn.Conv2d(4, 4, 5, groups=4), nn.Conv1d(4, 4, 5, groups=4))
-
-
-def test_json_holds_every_number_and_no_nan():
-    net = nn.Sequential(nn.Conv2d(1, 1, 5), nn.Conv2d(8, 8, 1, groups=8), nn.Conv2d(8, 8, (5, 7), groups=8))
-    one_pixel, rectangle = json.loads(json.dumps(measured(net, net).as_json(), allow_nan=False))["layers"]
-    assert (one_pixel["sigma"], rectangle["kronecker_residual"]) == (None, None)
-    assert one_pixel["kronecker_residual"] == pytest.approx(0.0)
-    assert rectangle["cosine"] == pytest.approx(1.0)
-    assert len(rectangle["eigenvalues"]) == 35
 
 
 def test_broken_files_and_targets_that_are_nothing_are_errors_of_one_line(tmp_path, monkeypatch):
