@@ -47,10 +47,10 @@ def test_the_interval_is_scipys_of_paired_differences():
 
 
 def test_welchs_interval_is_scipys_at_whole_degrees_of_freedom():
-    ours, theirs = [59.7, 60.1, 60.9, 61.3], [58.7, 59.0, 59.3]
-    test = stats.ttest_ind(ours, theirs, equal_var=False)
-    low, high = stats.t.interval(0.95, math.floor(test.df), loc=1.5, scale=1.5 / test.statistic)
-    assert welch_interval(summarise(ours), summarise(theirs)) == f"+1.50 [{low:+.2f}, {high:+.2f}]"
+    for ours, theirs in (([59.7, 60.1, 60.9, 61.3], [58.7, 59.0, 59.3]), ([59.0, 62.0], [*range(50, 58), 71.0])):
+        test, mean = stats.ttest_ind(ours, theirs, equal_var=False), np.mean(ours) - np.mean(theirs)
+        low, high = stats.t.interval(0.95, math.floor(test.df), loc=mean, scale=mean / test.statistic)
+        assert welch_interval(summarise(ours), summarise(theirs)) == f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
     assert welch_interval(summarise(ours), Summary(59.0, None, 1)) == "+1.50"
 
 

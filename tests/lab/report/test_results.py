@@ -144,3 +144,4 @@ def test_a_claims_page_has_its_comparisons_and_timings_are_drawn_in_milliseconds
     timed = results_page(SPEEDS)
     assert "<title>thawed: 300.00 at 3</title>" in timed
     assert "<title>frozen: 240.00 at 3</title>" in timed
+    assert "| net_k3 | 3 | 300.0 | 240.0 | 20% |" in to_markdown(SPEEDS)
