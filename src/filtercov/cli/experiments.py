@@ -20,9 +20,9 @@ from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.report.evidence import read_view, write_evidence
+from filtercov.lab.report.groups import runs_page
 from filtercov.lab.report.page import write_output
 from filtercov.lab.report.results import check_place, write_reports
-from filtercov.lab.report.settings import runs_page
 from filtercov.printable import counted
 
 

@@ -15,15 +15,15 @@ from tests.lab.report.results_records import TABLE, record
 
 LINES = [
     Series("first <of two>", [(1, 50.2), (2, 53.3), (50, 56.1)], [0.5, None, 1.0]),
-    Series("second", [(1, 49.0), (2, 48.0), (50, 47.5)], dashed=True, colour=1),
+    Series("second", [(1, 49.0), (2, 48.0), (50, 47.5)], kind="line dashed", colour=1),
 ]
-DOTS = {
-    "closed-form .15 .5 .25": {"thawed": Dot(52.0, 51.5, 52.5, 67.4), "frozen": Dot(49.0, shown="so so")},
-    "covariance-eighth from ImageNet": {"thawed": Dot(-3.0, paper=2.0)},
-    "gain at k15 above gain at k3, by the line through k3, k7, k9, k15, and some more": {
-        "thawed": Dot(5.0, least=-1.0)
-    },
-}
+LONG = "gain at k15 above gain at k3, by the line through k3, k7, k9, k15, and some more"
+DOTS = [
+    Dot("closed-form .15 .5 .25", "thawed", 52.0, "52.00", (51.5, 52.5), 67.4),
+    Dot("covariance-eighth from ImageNet", "thawed", -3.0, "-3.00", paper=2.0),
+    Dot("closed-form .15 .5 .25", "frozen", 49.0, "so so"),
+    Dot(LONG, "thawed", 5.0, "5.00", least=-1.0),
+]
 RANKS, DECADES = Axis(1.0, 49.0, (1, 49)), log_axis([1e-6, 1.0])
 EVERY = {
     "lines": line_chart(LINES, label="lines", x_label="epochs", y_label="test accuracy"),
@@ -93,17 +93,14 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
 
 
 @pytest.mark.parametrize("steps", [(2, 5, 10, 20, 35, 50, 100), [1_000_000 * i + 23_456 for i in range(8)]])
-def test_numbers_along_x_that_would_touch_are_left_out(steps):
+def test_numbers_along_x_that_would_touch_are_left_out_and_those_of_many_decades_are_powers_of_ten(steps):
+    words = [t.text for t in parsed(EVERY["decades"]).iter("text") if t.get("text-anchor") == "end"]
+    assert words == ["10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"]
     chart = line_chart([Series("a", [(float(x), 1.0) for x in steps])], label="", x_label="", y_label="")
     marks, across = numbered(parsed(chart), "middle", "x")
     assert marks[0] == float(f"{steps[0]:g}")
     assert 2 <= len(marks) < len(steps)
     assert all(b - a >= 20 for a, b in pairwise(across))
-
-
-def test_axes_of_many_decades_are_numbered_in_powers_of_ten():
-    words = [t.text for t in parsed(EVERY["decades"]).iter("text") if t.get("text-anchor") == "end"]
-    assert words == ["10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1"]
 
 
 def test_a_band_is_as_wide_as_the_spread():
@@ -137,7 +134,7 @@ def test_labels_are_legible_inside_their_chart_and_apart(browser, tmp_path, kind
     html = explore_page() if kind == "explore" else page("charts", cards)
     tab = browser.open(write_output(tmp_path / "p.html", html), width=width)
     if kind == "explore":
-        tab.evaluate("(async () => { while (finished !== drawing) await new Promise(requestAnimationFrame) })()")
+        tab.wait_for("finished === drawing")
     charts = [labels for labels in tab.evaluate(LABELS) if labels]
     assert len(charts) >= 2
     for labels in charts:

@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shlex
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from torch import nn
 from typer.testing import CliRunner
 
 from filtercov.cli.app import app
-from filtercov.errors import StorageError
 from filtercov.files import Source
 from filtercov.lab.experiments.records import DrawingRecord, Trained
 from filtercov.lab.report import page
@@ -116,13 +116,6 @@ def test_copy_button_copies_or_selects_the_code(opened):
     assert tab.evaluate("getSelection().toString()") == 'init_(net, "a<b")'
 
 
-def test_unwritable_place_is_a_sentence(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match=r"page\.html: cannot be written .*; choose another place"):
-        page.write_output(tmp_path / "file" / "page.html", "x")
-    assert (tmp_path / "file").read_text() == "in the way"
-
-
 def facts(shown: str) -> list[tuple[str, str]]:
     """The footer's terms and what is said of each."""
     found = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", shown.partition("<footer>")[2])
@@ -144,16 +137,13 @@ def weights(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def test_an_inspection_names_its_file_and_the_command_as_typed(weights):
+def test_an_inspection_names_every_file_it_read_and_the_command_as_typed(weights):
     words = ["inspect", str(weights), "--against", str(weights), "--json", "--out", "page one.html"]
     assert [layer["cosine"] for layer in json.loads(run(*words))["layers"]] == pytest.approx([1.0])
     (_, made), (_, source), _, (_, command) = facts(Path("page one.html").read_text())
     assert made == f"filtercov {version('filtercov')}"
     assert source == f"{weights} sha256 {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}…"
     assert shlex.split(command) == ["filtercov", *words]
-
-
-def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_checksum(weights):
     weights.rename("shard.bin")
     Path("model.bin.index.json").write_text('{"weight_map": {"0.weight": "shard.bin"}}')
     said = [said for _, said in facts(look("model.bin.index.json", against="convmixer_16_2_k5_p2").page())[1:]]
@@ -166,11 +156,17 @@ def test_every_file_that_was_read_is_named_and_a_network_by_its_name_has_no_chec
     assert names == ["run/checkpoint.safetensors", "run/statistics.safetensors"]
 
 
-def test_reports_name_their_runs_and_the_index_names_them_all(tmp_path):
+def test_an_index_links_the_pages_of_several_experiments_and_names_the_runs_of_all(tmp_path):
     command, source = "filtercov report 'made up'", "5 runs in made up sha256 0123456789abcdef…"
-    assert facts(results_page(TABLE, command=command))[1:] == [("from", source), ("with", command)]
-    both, *_ = write_reports([TABLE, TABLE], tmp_path / "two.html", command=command)
-    assert [said for _, said in facts(both.read_text())[1:-1]] == [f"made-up, scale small: {source}"] * 2
+    index, *_ = write_reports([TABLE, replace(TABLE, scale="smoke")], tmp_path / "report.html", command=command)
+    said = [f"made-up, scale {scale}: {source}" for scale in ("small", "smoke")]
+    assert [said for _, said in facts(index.read_text())[1:]] == [*said, command]
+    links = re.findall(r'href="(report[^"]*)"', index.read_text())
+    assert links == ["report-made-up-small.html", "report-made-up-smoke.html"]
+    assert '<p class="lead">2 experiments; 2 runs missing.</p>' in index.read_text()
+    kinds = (".html", ".md", ".csv")
+    assert all((tmp_path / link).with_suffix(kind).exists() for link in links for kind in kinds)
+    assert facts((tmp_path / links[0]).read_text())[1:] == [("from", source), ("with", command)]
 
 
 def test_the_explorer_is_opened_where_there_is_a_screen(tmp_path, monkeypatch):

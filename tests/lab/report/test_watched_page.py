@@ -88,19 +88,14 @@ def test_the_slider_moves_pictures_numbers_and_cursors(tab, path):
     assert (tab.evaluate(facts)[: len(said)], tab.evaluate(rings)) == (said, 5)
 
 
-def wait_for(tab, condition):
-    frames = f"for (let i = 0; i < 2000 && !({condition}); i++) await new Promise(requestAnimationFrame)"
-    assert tab.evaluate(f"(async () => {{ {frames}; return {condition} }})()")
-
-
 def test_play_goes_through_all_moments_and_stops_at_the_last(tab):
     go(tab, 0)
     tab.page.click("#play")
     assert tab.evaluate("element('play').textContent") == "Pause"
-    wait_for(tab, "playing === null")
+    tab.wait_for("playing === null")
     assert tab.evaluate("[place, element('play').textContent, element('now').textContent]") == [4, "Play", "step 40"]
     tab.page.click("#play")  # once more, from the beginning
-    wait_for(tab, "place > 0 && place < 4")
+    tab.wait_for("place > 0 && place < 4")
     tab.page.click("#play")
     tab.settle()
     assert tab.evaluate("playing === null && Number(element('moment').value) === place")
@@ -114,9 +109,8 @@ def test_keys_move_and_play(tab):
     tab.press("ArrowRight")
     assert tab.evaluate(now) == 4
     tab.evaluate("element('moment').focus()")
-    for key, expected in (("Home", 0), ("ArrowRight", 1), ("ArrowUp", 2), ("ArrowLeft", 1), ("End", 4)):
-        tab.press(key)
-        assert (tab.evaluate("place"), tab.evaluate(now)) == (expected, expected)
+    tab.press("ArrowLeft")  # which the slider does already
+    assert (tab.evaluate("place"), tab.evaluate(now)) == (3, 3)
     tab.page.keyboard.press(" ")
     assert tab.evaluate("playing !== null")
     tab.page.keyboard.press(" ")
@@ -138,25 +132,22 @@ def test_fingers_choose_layers_and_play(browser, written):
     assert tab.evaluate("document.querySelector('#strip button:nth-child(2)').ariaPressed") == "true"
     assert tab.evaluate("document.querySelectorAll('.line.chosen').length") > 0
     tab.page.tap("#play")
-    wait_for(tab, "playing !== null")
+    tab.wait_for("playing !== null")
     sizes = tab.evaluate("['play', 'moment'].map(id => element(id).getBoundingClientRect().height)")
     assert min(sizes) >= 44
     assert tab.errors == []
 
 
-def test_paper_has_the_moment_shown_and_no_slider(tab):
-    tab.emulate(paper=True, width=720)
-    assert tab.evaluate("['play', 'moment'].every(id => element(id).offsetHeight === 0)")
-    assert tab.evaluate("element('now').innerText") == "step 40"
-    assert tab.evaluate("['covariance', 'filters'].every(id => element(id).offsetHeight > 100)")
-
-
-def test_charts_draw_no_sigma_where_chance_would_have_one_too(tab):
+def test_charts_draw_no_sigma_where_chance_would_have_one_too_and_paper_has_the_moment_and_no_slider(tab):
     chart = "document.querySelector('[aria-label=\"NAME of each layer over time\"]')"
     layers = f"[...{chart}.querySelectorAll('[data-layer]')].map(e => Number(e.dataset.layer))"
     for name in ("σ", "likeness"):
         assert set(tab.evaluate(layers.replace("NAME", name))) == {1, 2, 3}
     assert set(tab.evaluate(layers.replace("NAME", "‖W − W₀‖ / ‖W₀‖"))) == {0, 1, 2, 3, 4}
+    tab.emulate(paper=True, width=720)
+    assert tab.evaluate("['play', 'moment'].every(id => element(id).offsetHeight === 0)")
+    assert tab.evaluate("element('now').innerText") == "step 40"
+    assert tab.evaluate("['covariance', 'filters'].every(id => element(id).offsetHeight > 100)")
 
 
 def test_a_single_moment_is_shown_and_cannot_be_played(browser, tmp_path):

@@ -9,7 +9,7 @@ be needed, and the page's script chooses one and puts marks into it. It has no t
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -88,13 +88,8 @@ class Series:
     name: str
     points: Sequence[Point]
     spread: Sequence[float | None] = ()
-    dashed: bool = False
+    kind: str = "line"  # or "line dashed": its classes in the style sheet, but for the colour
     colour: int = 0
-
-    @property
-    def kind(self) -> str:
-        """Its classes in the style sheet, but for the colour."""
-        return "line dashed" if self.dashed else "line"
 
     def edge(self, side: int) -> list[Point]:
         """The lower (side -1) or upper (+1) edge of the band."""
@@ -106,11 +101,12 @@ class Series:
 class Dot:
     """A value, its interval and the paper's value where there are any; `least` is what it must lie above."""
 
+    row: str
+    series: str
     value: float
-    low: float | None = None
-    high: float | None = None
+    shown: str  # the value in words
+    ends: tuple[float, float] | None = None  # of its interval
     paper: float | None = None
-    shown: str = ""  # the value in words
     least: float | None = None
 
 
@@ -163,14 +159,13 @@ def line_chart(series: Sequence[Series], *, label: str, x_label: str, y_label: s
     return plot.html() + legend([(line.name, f"{line.kind} {_colour(line.colour)}") for line in series])
 
 
-def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Sequence[float] = ()) -> str:
+def dot_chart(dots: Sequence[Dot], *, label: str, shows: Sequence[float] = ()) -> str:
     """A row per name with a dot per series, its interval, and the paper's value as a ring.
 
     The axis has room for what it `shows` besides. Names stand above their dots: a phone has no room for both beside.
     """
-    series = list(dict.fromkeys(name for row in rows.values() for name in row))
-    dots = [dot for row in rows.values() for dot in row.values()]
-    drawn = [number for dot in dots for number in (dot.value, dot.low, dot.high, dot.paper, dot.least)]
+    series = list(dict.fromkeys(dot.series for dot in dots))
+    drawn = [number for dot in dots for number in (dot.value, *(dot.ends or ()), dot.paper, dot.least)]
     numbers = [*shows, *(number for number in drawn if number is not None)]
     x = round_axis(min(numbers), max(numbers))
     step, line, left = 10, 15, 12
@@ -179,19 +174,17 @@ def dot_chart(rows: Mapping[str, Mapping[str, Dot]], *, label: str, shows: Seque
         return left + x.share(value) * (WIDTH - 2 * left)
 
     parts, top = [], 4
-    for name, row in rows.items():
+    for name in dict.fromkeys(dot.row for dot in dots):
         for words in wrap(name, NAME_LETTERS):
             parts.append(f'<text class="name" x="0" y="{top + 11}">{text(words)}</text>')
             top += line
-        for series_name, dot in row.items():
-            colour = series.index(series_name)
-            y = top + step * (colour + 0.5)
-            who = f"{name}, {series_name}"
-            if dot.low is not None and dot.high is not None:
-                ends = f"M{across(dot.low):.1f} {y:.1f}H{across(dot.high):.1f}"
-                parts.append(f'<path class="line {_colour(colour)}" d="{ends}"/>')
-            shown = dot.shown or f"{dot.value:.2f}"
-            parts.append(_circle("mark", (across(dot.value), y), f"{who}: {shown}", colour=colour, radius=4))
+        for dot in (dot for dot in dots if dot.row == name):
+            colour = series.index(dot.series)
+            y, who = top + step * (colour + 0.5), f"{name}, {dot.series}"
+            if dot.ends:
+                left_end, right_end = map(across, dot.ends)
+                parts.append(f'<path class="line {_colour(colour)}" d="M{left_end:.1f} {y:.1f}H{right_end:.1f}"/>')
+            parts.append(_circle("mark", (across(dot.value), y), f"{who}: {dot.shown}", colour=colour, radius=4))
             if dot.least is not None:
                 title = f"<title>{text(name)}: above {dot.least:g}</title>"
                 parts.append(f'<path class="least" d="M{across(dot.least):.1f} {y - 6:.1f}v12">{title}</path>')

@@ -10,15 +10,26 @@ from pathlib import Path
 from filtercov.errors import ConfigError
 from filtercov.files import Source
 from filtercov.lab.experiments.evidence import Evidence
-from filtercov.lab.experiments.paper import CLAIMS, DRAWS, REFERENCE_CLAIMS, ReferenceFinding, judge_references
+from filtercov.lab.experiments.paper import CLAIMS, DRAWS, REFERENCE_CLAIMS, judge_references
 from filtercov.lab.experiments.records import ExperimentRecord, collect
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page, results
-from filtercov.lab.report.groups import Part, Table, answer, by, group_table, groups_body, sentence, tabulate
+from filtercov.lab.report.groups import (
+    PAPER_ROWS,
+    Part,
+    Setting,
+    Table,
+    answer,
+    by,
+    group_table,
+    groups_body,
+    sentence,
+    settings_of,
+    tabulate,
+)
 from filtercov.lab.report.results_claims import CLAIM_WORDS, Finding, claim_table, claims_answer, judge_claim
 from filtercov.lab.report.results_statistics import INTERVAL, METHOD
-from filtercov.lab.report.results_table import OURS, TOLD_APART, markdown, ranked, standings
-from filtercov.lab.report.settings import PAPER_ROWS, Setting, settings_of
+from filtercov.lab.report.results_table import OURS, TOLD_APART, as_sentence, markdown, ranked, standings
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
@@ -59,7 +70,6 @@ class View:
     settings: tuple[Setting, ...]  # all runs, by what was trained; most runs first
     others: tuple[Setting, ...]  # runs of no experiment, for which the paper has no number
     findings: tuple[Finding, ...]  # of every claim
-    references: tuple[ReferenceFinding, ...]  # what comes with the package
     controls: ExperimentRecord | None
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
     damaged: tuple[str, ...]
@@ -89,15 +99,14 @@ def read_view(root: Path | str) -> View:
     belonging = {run.key for each, _ in asked for run in each.runs}
     alone = settings_of(run for run in kept if run.key not in belonging)
     records = tuple(collect(each, evidence, options) for each, options in asked)
-    judging = [record for record in records if find_scale(record.scale).judges]
-    settling = {record.name: record for record in sorted(judging, key=lambda record: record.scale == SCALE)}
+    by_worth = sorted(records, key=lambda record: (find_scale(record.scale).judges, record.scale == SCALE))
+    settling = {record.name: record for record in by_worth}  # of one name the last
     controls = settling.get(CONTROLS)
     seconds = sum(run.result.seconds for run in kept)
     return View(
         settings=tuple(settings_of(kept)),
         others=tuple(setting for setting in alone if not setting.paper),
         findings=tuple(judge_claim(claim, settling.get(claim.experiment)) for claim in CLAIMS),
-        references=tuple(judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})),
         controls=controls if controls and ranked(controls) else None,
         records=records,
         damaged=damaged,
@@ -134,7 +143,7 @@ def sections(view: View) -> dict[str, list[Part]]:
     return {
         "Findings": [f"{number}. {words}" for number, words in enumerate(three_findings(view), start=1)],
         "At the paper's size": paper,
-        "The paper's claims": [*claims, REFERENCE_WORDS, reference_table(view)],
+        "The paper's claims": [*claims, REFERENCE_WORDS, reference_table()],
         "What does the work": controls,
     }
 
@@ -168,8 +177,9 @@ def _freezing(setting: Setting) -> str:
     return f"{setting.title}: {' '.join(sentence(replace(frozen, baseline=other)) for other in trained)}"
 
 
-def reference_table(view: View) -> Table:
-    """A line for each reference network: layers with a negative static component, pairs of layers whose σ rises."""
+def reference_table() -> Table:
+    """A line for each network that ships: layers with a negative static component, pairs of layers whose σ rises."""
+    references = judge_references({name: FilterStatistics.load(shipped_file(name)) for name in REFERENCES})
     return tabulate(
         {
             "reference": found.network,
@@ -177,7 +187,7 @@ def reference_table(view: View) -> Table:
             "C20: rising pairs": "{} of {}".format(*found.rising),
             "by chance": f"{found.by_chance:.2g}",
         }
-        for found in view.references
+        for found in references
     )
 
 
@@ -200,11 +210,8 @@ def evidence_markdown(view: View, *, image: str = "") -> str:
     for heading, section in sections(view).items():
         parts += [f"## {heading}", *section]
     if view.controls and image:
-        both = len({title.rpartition(" ")[2] for title in ranked(view.controls)}) > 1
-        colours = ": frozen in blue, thawed in orange" if both else ""
-        parts.append(f"![Points above uniform filters, with the {INTERVAL}{colours}]({image})")
-    parts += [f"{text[0].upper()}{text[1:]}." for text in view.damaged]
-    return markdown([*parts, f"This is the evidence of {view.summary}"])
+        parts.append(f"![Points above uniform filters, with the {INTERVAL}: frozen in blue, thawed in orange]({image})")
+    return markdown([*parts, *map(as_sentence, view.damaged), f"This is the evidence of {view.summary}"])
 
 
 # --- The page ---
@@ -212,11 +219,10 @@ def evidence_markdown(view: View, *, image: str = "") -> str:
 
 def evidence_page(view: View, out: Path, *, command: str = "") -> str:
     """The page; `out` is where it will lie, with the pages of experiments beside it."""
-    body = [page.heading("Evidence", page.text(f"{claims_answer(view.findings)} {view.summary}"))]
-    body += [page.note(text, warning=True) for text in view.damaged]
+    body = [page.note(text, warning=True) for text in view.damaged]
     for heading, section in sections(view).items():
         body.append(f"<h2>{page.text(heading)}</h2>")
-        body += [f"<p>{page.text(p)}</p>" if isinstance(p, str) else _html_table(p) for p in section]
+        body += map(page.part, section)
         if heading == "The paper's claims":
             body += [_claim(finding, view) for finding in view.findings if finding.run]
     body += [controls_picture(view.controls)] if view.controls else []
@@ -225,7 +231,8 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
     if view.others:
         listed = "".join(f"<h3>{page.text(each.title)}</h3>{groups_body(each.groups)}" for each in view.others)
         body += ["<h2>Other runs</h2>", page.folded(counted(len(view.others), "setting"), listed)]
-    return page.page("Evidence", "\n".join(body), origin=page.Origin((view.source,), command))
+    lead, origin = f"{claims_answer(view.findings)} {view.summary}", page.Origin((view.source,), command)
+    return page.page("Evidence", *body, lead=lead, origin=origin)
 
 
 def controls_picture(record: ExperimentRecord) -> str:
@@ -241,15 +248,3 @@ def _claim(finding: Finding, view: View) -> str:
     said = page.text(f"{finding.claim.says} {finding.sentence}")
     picture = results.claim_picture(finding, below="".join(map(page.copyable, commands)))
     return f'<section class="card"><h3>{finding.claim.number}: {verdict}</h3><p>{said}</p>{picture}</section>'
-
-
-def _html_table(rows: Table) -> str:
-    """A table whose sentences wrap and whose verdicts are coloured."""
-    head, *body = rows
-
-    def shown(name: str, cell: str) -> str:
-        kind = "words" if name in ("claim", "lack") else cell.replace(" ", "-") * (name == "verdict")
-        return f'<span class="{kind}">{page.text(cell)}</span>'
-
-    cells = [[shown(name, cell) for name, cell in zip(head, row, strict=True)] for row in body]
-    return page.table([page.text(name) for name in head], cells, sortable=True)

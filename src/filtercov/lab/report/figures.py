@@ -15,19 +15,11 @@ import numpy as np
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.lab.report.charts import COLOURS, SHARES, Plot, log_axis, standalone, svg, svg_text
 from filtercov.lab.report.page import write_output
-from filtercov.lab.report.pictures import (
-    CLEAR,
-    Picture,
-    construction_parts,
-    covariance_picture,
-    filters_picture,
-    sampled,
-)
+from filtercov.lab.report.pictures import Picture, construction_parts, covariance_picture, filters_picture, sampled
 from filtercov.schedule import PRESETS, relative_depth
 
 KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8 with 9×9 filters
 FILTERS = 24  # in a panel
-FINE = 500  # pixels across a panel
 WIDE = 660  # units across a figure; letters are 11.5 high
 INK = ' class="name"'  # of words, rather than grey
 # The equation of the construction as it is read, and how wide each item is beside a picture.
@@ -41,25 +33,35 @@ ROLES = {"Σ": "covariance", "M": "mask", "C": "dynamic", "S": "static"}
 def write_figures(directory: str | os.PathLike[str]) -> list[Path]:
     """Draw every figure into a directory as SVG, and return the paths."""
     figures = {
-        "construction": construction_figure(7, math.pi / 2),
+        "construction": construction_figure(),
         "schedule": schedule_figure(),
-        "covariances": covariances_figure(),
+        "covariances": sheet({"": [*by_depth().values()]}, [*by_depth()], label="covariances by depth"),
         "filters": filters_figure(),
     }
     return [write_output(Path(directory) / f"{name}.svg", figure) for name, figure in figures.items()]
 
 
-def construction_figure(kernel_size: int, sigma: float) -> str:
-    """The construction as an equation of pictures, all parts but Σ on the scale from -1 to 1."""
-    parts = construction_parts(kernel_size, sigma)
+def construction() -> dict[str, Picture]:
+    """The parts of a covariance by name, all but Σ on the scale from -1 to 1."""
+    parts = construction_parts(7, math.pi / 2)
+    return {name: covariance_picture(part, 7, limit=None if name == "Σ" else 1.0) for name, part in parts.items()}
+
+
+def by_depth() -> dict[str, Picture]:
+    """The closed form's covariances by depth, each on its own scale, by their σ."""
+    sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
+    return {f"σ = {sigma:.2g}": covariance_picture(gaussian_covariance(KERNEL, sigma), KERNEL) for sigma in sigmas}
+
+
+def construction_figure() -> str:
+    """The construction as an equation of pictures."""
+    parts = construction()
     side = WIDE / sum(width for _, width in EQUATION)
     drawn, left, top = [], 0.0, 18
     for name, width in EQUATION:
         middle = left + width * side / 2
         if name in parts:
-            limit = None if name == "Σ" else 1.0
-            picture = covariance_picture(parts[name], kernel_size, size=FINE, limit=limit)
-            drawn += [picture.svg(left, top, side), svg_text(middle, 12, name, attributes=INK)]
+            drawn += [parts[name].svg(left, top, side), svg_text(middle, 12, name, attributes=INK)]
             drawn.append(svg_text(middle, top + side + 15, ROLES[name], attributes=INK))
         else:
             drawn.append(svg_text(middle, top + side / 2 + 6, name, attributes=f'{INK} style="font-size: 18px"'))
@@ -87,29 +89,21 @@ def schedule_figure() -> str:
     return standalone(svg([plot.html(), *names], 220, "σ over depth for each setting of the paper", width=520))
 
 
-def covariances_figure() -> str:
-    """The closed form's covariances by depth, each on its own scale."""
-    sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
-    pictures = [covariance_picture(gaussian_covariance(KERNEL, sigma), KERNEL, size=FINE) for sigma in sigmas]
-    return sheet({"": pictures}, [f"σ = {sigma:.2g}" for sigma in sigmas], label="covariances by depth", scale=True)
-
-
-def filters_figure(*, seed: int = 0) -> str:
+def filters_figure() -> str:
     """Example filters in rows by depth: PyTorch's uniform ones, and those drawn from the closed form."""
-    rng = np.random.default_rng(seed)
-    rows = {}
+    rng, rows = np.random.default_rng(0), {}
     for d in (0.0, 0.5, 1.0):
         sigma = PRESETS["cifar-p2"](d)
         uniform = rng.uniform(-1, 1, size=(FILTERS, KERNEL, KERNEL))
         drawn = sampled(gaussian_covariance(KERNEL, sigma), (KERNEL, KERNEL), rng, count=FILTERS)
-        rows[f"d = {d:g}, σ = {sigma:.2g}"] = [filters_picture(f, columns=6, size=FINE) for f in (uniform, drawn)]
+        rows[f"d = {d:g}, σ = {sigma:.2g}"] = [filters_picture(f, columns=6) for f in (uniform, drawn)]
     return sheet(rows, ["uniform initialisation", "closed form"], label="uniform and closed-form filters by depth")
 
 
-def sheet(rows: Mapping[str, Sequence[Picture]], above: Sequence[str], *, label: str, scale: bool = False) -> str:
+def sheet(rows: Mapping[str, Sequence[Picture]], above: Sequence[str], *, label: str) -> str:
     """Pictures in rows, each with its name beside it, as an SVG file; `above` are the titles of the columns.
 
-    `label` says in words what they show. With `scale` the colours stand below, from minus to plus.
+    `label` says in words what they show.
     """
     left, gap, top = 20 if any(rows) else 0, 8, 18.0
     side = (WIDE - left + gap) / len(above) - gap
@@ -120,10 +114,4 @@ def sheet(rows: Mapping[str, Sequence[Picture]], above: Sequence[str], *, label:
         turned = f' transform="translate(12 {top + height / 2:.1f}) rotate(-90)"'
         drawn.append(svg_text(0, 0, name, attributes=INK + turned))
         top += height + gap
-    if scale:
-        colours = Picture(np.arange(CLEAR, dtype=np.uint8)[None].repeat(12, axis=0))
-        drawn.append(colours.svg((WIDE - 240) / 2, top, 240))
-        signs = ((-130, "−"), (130, "+"))
-        drawn += [svg_text(WIDE / 2 + x, top + 10, sign, attributes=INK) for x, sign in signs]
-        top += 12 + gap
     return standalone(svg(drawn, top - gap, label, width=WIDE))

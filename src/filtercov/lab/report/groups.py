@@ -1,35 +1,50 @@
 """Groups of runs side by side: the answer in a sentence, a table, learning curves with bands, filters before and after.
 
 Runs of one group differ in their seed alone. A group and its baseline share seeds, so differences are paired. Pages of
-experiments, of evidence and of comparisons are all made of this.
+experiments, of evidence, of comparisons and of anyone's runs are all made of this. Finished runs are sorted by what was
+trained: in such a setting each initialisation, frozen or thawed, is a group, compared with uniform filters in the same
+state, and has the paper's number beside it where the runs are of the paper's size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from filtercov.covariance.forms import Array
+from filtercov.errors import ConfigError, DamagedRunError
+from filtercov.files import Source, files_sha256
+from filtercov.lab.experiments.initialisations import shown_init
+from filtercov.lab.experiments.paper import Place, paper_numbers
+from filtercov.lab.experiments.records import Trained
+from filtercov.lab.experiments.runs import KeptRun, read_finished
+from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import COLOURS, Series, line_chart
 from filtercov.lab.report.pictures import filters_picture
 from filtercov.lab.report.results_statistics import (
     METHOD,
-    MOST_SEEDS,
     Difference,
     Summary,
     paired_difference,
-    seeds_needed,
     show_seeds,
     summarise,
     welch_interval,
 )
+from filtercov.lab.training.rundir import RunDirectory
 from filtercov.printable import counted
 
 FILTERS = 8  # of a layer that are shown
+PAPER_EPOCHS = 20
+# Networks of the paper's size, the main one first, and the table and row of the paper they are in.
+PAPER_ROWS = {
+    "convmixer_256_8_k9_p2": ("cifar-convmixer-256-8-p2", "k9"),
+    "convnext_atto_p2": ("cifar-convnext-atto-p2", "k7"),
+}
 Table = list[list[str]]  # of text, the first row its heading
 Part = str | Table  # a paragraph or a table, of which texts and pages are made
 
@@ -78,12 +93,6 @@ class Group:
             return None
         return round(self.paper.mean - self.baseline.paper.mean, 2)
 
-    @property
-    def step_seconds(self) -> float | None:
-        """The mean time of a step, where it is known."""
-        times = [run.step_seconds for run in self.runs if run.step_seconds]
-        return float(np.mean(times)) if times else None
-
 
 G = TypeVar("G", bound=Group)
 K = TypeVar("K")
@@ -121,26 +130,15 @@ def sentence(group: Group) -> str:
     assert d is not None
     paper = "" if group.paper_difference is None else f", in the paper {group.paper_difference:+.2f}"
     words = f"{group.label} ends {abs(d.mean):.2f} points {'above' if d.mean >= 0 else 'below'} {other.label}"
-    if group.label == f"{other.label}, frozen" and group.step_seconds and other.step_seconds:
-        share = group.step_seconds / other.step_seconds
-        words += f", in {abs(1 - share):.0%} {'less' if share < 1 else 'more'} time a step"
-    if d.low is None or d.high is None:
+    if not (bounds := d.bounds()):
         return f"{words} ({'one seed' if d.n == 1 else 'no spread'}: no verdict){paper}."
-    words += f", [{d.low:+.2f}, {d.high:+.2f}], n = {d.n}{paper}"
-    if d.sign:
-        since = _ahead_since(*((group, other) if d.sign > 0 else (other, group)))
-        return f"{words}; {'ahead' if d.sign > 0 else 'behind'} from epoch {since}." if since else f"{words}."
-    std = np.std([group.by_seed[seed] - other.by_seed[seed] for seed in group.by_seed.keys() & other.by_seed], ddof=1)
-    needed = seeds_needed(float(std), effect=abs(d.mean))
-    seeds = f"about {needed}" if needed else f"not even {MOST_SEEDS}"
-    return f"{words}: too few to tell; {seeds} seeds would be enough for a difference of that size."
-
-
-def _ahead_since(winner: Group, other: Group) -> int | None:
-    """The first epoch from which on one group's mean is above the other's; None of a single epoch."""
-    ours, theirs = (np.mean([run.curve for run in group.runs], axis=0) for group in (winner, other))
-    behind = np.flatnonzero(ours <= theirs)
-    return None if len(ours) == 1 else int(behind[-1]) + 2 if len(behind) else 1
+    words += f", [{bounds[0]:+.2f}, {bounds[1]:+.2f}], n = {d.n}{paper}"
+    if not d.sign:
+        return f"{words}: too few to tell."
+    ours, theirs = (np.mean([run.curve for run in each.runs], axis=0) for each in (group, other))
+    not_yet = np.flatnonzero(d.sign * (ours - theirs) <= 0)
+    since = f"; {'ahead' if d.sign > 0 else 'behind'} from epoch {not_yet[-1] + 2 if len(not_yet) else 1}"
+    return f"{words}{since if len(ours) > 1 else ''}."
 
 
 def tabulate(rows: Iterable[Mapping[str, object]]) -> Table:
@@ -158,7 +156,8 @@ def group_table(groups: Sequence[Group]) -> Table:
     """Accuracy, paired difference, the paper's number and time a step of each group."""
     rows = []
     for group in groups:
-        measured, paper, found, seconds = group.measured, group.paper, group.difference, group.step_seconds
+        measured, paper, found = group.measured, group.paper, group.difference
+        times = [1000 * run.step_seconds for run in group.runs if run.step_seconds]
         rows.append(
             {
                 "runs": group.label,
@@ -167,7 +166,7 @@ def group_table(groups: Sequence[Group]) -> Table:
                 "n": len(group.runs),
                 "the paper's": paper,
                 "from the paper's": welch_interval(measured, paper) if measured and paper else None,
-                "ms a step": f"{1000 * seconds:.0f}" if seconds else None,
+                "ms a step": f"{np.mean(times):.0f}" if times else None,
             }
         )
     return tabulate(rows)
@@ -178,16 +177,15 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
     drawn = [group for group in groups if group.runs and len(group.runs[0].curve) > 1]
     if not drawn:
         return ""
-    series = []
-    names = [group.label.removesuffix(", frozen").removesuffix(", thawed") for group in drawn]
-    kinds = list(dict.fromkeys(names))  # frozen and thawed filters of one initialisation share a colour
-    for group, name in zip(drawn, names, strict=True):
-        place = kinds.index(name)
-        frozen = names.count(name) > 1 and group.label.endswith(", frozen")
+    series, colours = [], dict[str, int]()  # frozen and thawed filters of one initialisation share a colour
+    for group in drawn:
+        name, frozen, _ = group.label.removesuffix(", thawed").partition(", frozen")
+        colour = colours.setdefault(name, len(colours))
+        kind = "line dashed" if frozen or colour >= COLOURS else "line"
         curves = np.array([run.curve for run in group.runs])
         points = [(float(epoch), float(mean)) for epoch, mean in enumerate(curves.mean(axis=0), start=1)]
         band = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
-        series.append(Series(group.label, points, band, dashed=frozen or place >= COLOURS, colour=place))
+        series.append(Series(group.label, points, band, kind, colour))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
     return page.figure(chart, page.text(f"{what}, {show_seeds(len(group.runs) for group in drawn)}"))
 
@@ -201,8 +199,9 @@ def filters_section(groups: Sequence[Group]) -> str:
         for index in spread(len(layers)):
             name, both = layers[index]
             for filters, when in zip(both, ("before", "after"), strict=True):
-                drawn = filters_picture(filters[:FILTERS], columns=4, size=4 * 70)
-                figures += drawn.figure(f"layer {index + 1}, {when}", of=f"{group.label}, {name}, {when} training")
+                figures += filters_picture(filters[:FILTERS]).figure(
+                    f"layer {index + 1}, {when}", of=f"{group.label}, {name}, {when} training"
+                )
         if figures:
             blocks += f'<div><h3>{page.text(group.label)}</h3><div class="pair">{figures}</div></div>'
     words = (
@@ -238,5 +237,107 @@ def groups_page(
     origin: page.Origin = page.NOWHERE,
 ) -> str:
     """A page of groups: the answer first, and HTML of one's own `below` the rest."""
-    body = [page.heading(title, page.lines(answer(groups))), *map(page.note, notes), groups_body(groups), below]
-    return page.page(f"{title} · filtercov", "\n".join(filter(None, body)), origin=origin)
+    return page.page(title, *map(page.note, notes), groups_body(groups), below, lead=answer(groups), origin=origin)
+
+
+# --- Anyone's runs, by what was trained ---
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What was trained, and its groups."""
+
+    title: str
+    groups: Sequence[Group]
+    model: str
+
+    @property
+    def paper(self) -> bool:
+        """Whether the paper has a number for any group."""
+        return any(group.paper for group in self.groups)
+
+
+def settings_of(kept: Iterable[KeptRun]) -> list[Setting]:
+    """Runs sorted by what was trained, in groups by initialisation and freezing; most runs first."""
+    settings = by(lambda run: _common(run.spec), kept)
+    titles = _titles(list(settings))
+    found = [Setting(titles[common], _groups(members), common.model) for common, members in settings.items()]
+    return sorted(found, key=lambda setting: -sum(len(group.runs) for group in setting.groups))
+
+
+def _groups(kept: list[KeptRun]) -> list[Group]:
+    """The groups of one setting: frozen first, uniform before the others, which are compared with it."""
+    found = by(lambda run: _label(run.spec), sorted(kept, key=lambda run: run.spec.train.seed))
+    groups = {}
+    for label in sorted(found, key=lambda label: (label.split()[0], "uniform" not in label, label)):
+        runs = [FinishedRun(run.spec.train.seed, run.curve) for run in found[label]]
+        groups[label] = Group(label, runs, paper=_paper(found[label][0].spec))
+
+    def baseline(label: str) -> str:
+        uniform = f"{label.split()[0]} uniform"
+        return uniform if uniform in groups else min(groups)
+
+    return with_baselines(groups, baseline)
+
+
+def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
+    """The page of the finished runs in a directory, or of the run that it is, and what it leaves out."""
+    begun = [root] if (root / "config.json").exists() else sorted(path.parent for path in root.glob("*/config.json"))
+    done = [run for run in map(RunDirectory, begun) if run.done]
+    left_out = [f"{path.name}: not finished" for path in begun if not RunDirectory(path).done]
+    runs, files = [], []
+    for run in done:
+        try:
+            runs.append(read_finished(run))
+            files += [run.result, run.metrics]
+        except DamagedRunError as error:
+            left_out.append(str(error))
+    if not runs:
+        why = f" ({'; '.join(left_out)})" if left_out else ""
+        raise ConfigError(f"{root}: needed finished runs to report, found none{why}; filtercov train makes one")
+    first, *others = settings = settings_of(runs)
+    title, lead, body = first.title, answer(first.groups), [groups_body(first.groups)]
+    if others:
+        title, lead = f"Runs in {root.name or root}", f"{counted(len(settings), 'setting')}, each with its own table."
+        body = [
+            f"<h2>{page.text(each.title)}</h2><p>{page.lines(answer(each.groups))}</p>\n{groups_body(each.groups)}"
+            for each in settings
+        ]
+    notes = [page.note(f"left out: {words}", warning=True) for words in left_out]
+    origin = page.Origin((Source(f"{counted(len(runs), 'run')} in {root}", files_sha256(root, files)),), command)
+    return page.page(title, *notes, *body, lead=lead, origin=origin), left_out
+
+
+def _common(spec: RunSpec) -> RunSpec:
+    """The part of a specification that all runs of one setting share."""
+    train = replace(spec.train, seed=0)
+    return replace(spec, init="uniform", schedule=None, negative="clip", freeze_filters=False, train=train)
+
+
+def _label(spec: RunSpec) -> str:
+    mirrored = " abs" if spec.negative != "clip" else ""
+    return f"{'frozen' if spec.freeze_filters else 'thawed'} {shown_init(spec.init, spec.schedule)}{mirrored}"
+
+
+def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
+    """A title for each setting, with the fields that tell apart those of the same network and data."""
+    titles = {}
+    for words, members in by(lambda spec: str(Trained.of(spec)), specs).items():
+        flat = {spec: vars(spec) | vars(spec.train) | {"train": None} for spec in members}
+        varied = [name for name in flat[members[0]] if len({repr(each[name]) for each in flat.values()}) > 1]
+        for spec in members:
+            titles[spec] = ", ".join([words, *(f"{name} {flat[spec][name]}" for name in varied)])
+    return titles
+
+
+def _paper(spec: RunSpec) -> Summary | None:
+    """The paper's number for a run at its size, None for any other run."""
+    smaller = spec.train.epochs != PAPER_EPOCHS or spec.data_limit or spec.data == "embedded"
+    if smaller or spec.evaluate != "test" or spec.init not in ("uniform", "closed-form"):
+        return None
+    column = f"{'frozen' if spec.freeze_filters else 'thawed'}/{spec.init}"
+    for network, (table, row) in PAPER_ROWS.items():
+        number = paper_numbers().get(Place(table, row, column, PAPER_EPOCHS))
+        if number and f"{spec.model}_".startswith(f"{network}_"):
+            return Summary(number.mean, number.std)
+    return None

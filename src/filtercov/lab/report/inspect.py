@@ -5,6 +5,7 @@ The page has the network at a glance, a few numbers a layer, then every layer in
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,22 +21,15 @@ from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import SourceError
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import SHARES, Axis, Plot, legend, log_axis
-from filtercov.lab.report.inspect_target import (
-    Record,
-    Target,
-    carried_over,
-    find_target,
-    measure,
-    model_target,
-    read_watched,
-)
+from filtercov.lab.report.inspect_target import Target, find_target, model_target, read_watched
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled, shown_size
 from filtercov.lab.report.watched import WatchedReport, show_alike
 from filtercov.printable import counted
-from filtercov.schedule import FittedSchedule, fit_schedule
-from filtercov.structure import spectrum
+from filtercov.schedule import FittedSchedule, fit_schedule, relative_depth
+from filtercov.statistics.filter_statistics import FilterStatistics
+from filtercov.structure import centredness, kronecker_residual, spectrum
 
-THUMB, LARGE = 160, 380  # widths of pictures
+Record = dict[str, Any]  # the numbers of a layer; None stands for what its covariance does not determine
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +61,9 @@ class Report:
 
     @property
     def unusable(self) -> str:
-        """Why the fitted schedule is no start for another network; empty where it is one, or where there is none."""
+        """Why the fitted schedule is no start for another network; empty where it is one."""
         if self.schedule is None:
-            return ""
+            return "no layer has five pixels along a side or more and filters that vary: there is no schedule to fit"
         if not self.schedule.fit.usable:
             return "it says too little of these layers"
         sides = [max(layer.kernel_size) for layer in self.target.statistics]
@@ -97,8 +91,8 @@ class Report:
         """The HTML page, which ends with its sources and the `command` that made it."""
         title, rng = " against ".join(target.label for target in self.targets), np.random.default_rng(0)
         sizes = " and ".join(dict.fromkeys(shown_size(layer.kernel_size) for layer in self.target.statistics))
-        sections = [
-            page.heading(title, page.text(_finding(self))),
+        return page.page(
+            title,
             f"<p>A {self.target.kind} with {counted(len(self.layers), 'depthwise layer')} of {sizes} filters.</p>",
             *map(page.note, self.notes),
             _overview(self),
@@ -106,9 +100,9 @@ class Report:
             _numbers(self),
             "<h2>Layer by layer</h2>",
             *(_card(self, index, rng) for index in range(len(self.layers))),
-        ]
-        sources = tuple(source for target in self.targets for source in target.sources)
-        return page.page(f"{title} · filtercov", "\n".join(sections), origin=page.Origin(sources, command))
+            lead=_finding(self),
+            origin=page.Origin(tuple(source for target in self.targets for source in target.sources), command),
+        )
 
 
 def measure_target(target: Target, against: Target | None = None) -> Report:
@@ -121,6 +115,45 @@ def measure_target(target: Target, against: Target | None = None) -> Report:
         schedule = None
     other = None if against is None else carried_over(against, target)
     return Report(target, measure(target, other), schedule, other)
+
+
+def measure(target: Target, against: Target | None = None) -> list[Record]:
+    """The numbers of every layer: those of `FilterStatistics.to_records`, a few more, and the spectrum.
+
+    Beside a target that was carried over to these layers, `cosine` is that between the two covariances as vectors, 1 if
+    one is a multiple of the other, and `scale` the root-mean-square size of the other's weights over this one's, their
+    means left out; `resized` tells whether the other had kernels of another size.
+    """
+    records = []
+    for layer, record in zip(target.statistics, target.statistics.to_records(), strict=True):
+        mean, spread = float(layer.mean @ layer.mean), float(np.trace(layer.covariance))
+        more = {
+            "centredness": centredness(layer.covariance, layer.kernel_size),
+            "kronecker_residual": kronecker_residual(layer.covariance, layer.kernel_size),
+            "mean_share": mean / (mean + spread) if mean + spread else math.nan,
+        }
+        known = {name: None if math.isnan(value) else value for name, value in more.items()}
+        records.append({**record, **known, "eigenvalues": spectrum(layer.covariance).tolist()})
+    if against is None:
+        return records
+    pairs = zip(target.statistics, against.statistics, against.statistics.to_records(), strict=True)
+    for record, (layer, other, theirs) in zip(records, pairs, strict=True):
+        own, cov = layer.covariance, other.covariance
+        norms, spread = float(np.linalg.norm(own) * np.linalg.norm(cov)), float(np.trace(own))
+        record["cosine"] = float(np.vdot(own, cov)) / norms if norms else None
+        record["scale"] = math.sqrt(max(float(np.trace(cov)), 0.0) / spread) if spread else None
+        record |= {"other": other.name, "other_sigma": theirs["sigma"], "resized": other.resized is not None}
+    return records
+
+
+def carried_over(other: Target, target: Target) -> Target:
+    """The other target at the depths of this one's layers, resized to their kernels."""
+    count = len(target.statistics)
+    found = (
+        other.statistics.at(relative_depth(index, count), layer.kernel_size)
+        for index, layer in enumerate(target.statistics)
+    )
+    return replace(other, statistics=FilterStatistics(tuple(found)))
 
 
 def look(target: str, *, against: str | None = None, untrained: bool = False) -> Report | WatchedReport:
@@ -188,7 +221,7 @@ def _overview(report: Report) -> str:
         label = page.text(target.label)
         thumbs = ""
         for index, layer in enumerate(target.statistics):
-            picture = covariance_picture(layer.covariance, layer.kernel_size, size=THUMB)
+            picture = covariance_picture(layer.covariance, layer.kernel_size)
             drawn = f"{picture.html(f'covariance of {layer.name}')}<span>{index + 1}</span>"
             thumbs += f'<a href="#layer-{index}" title="{page.text(layer.name)}">{drawn}</a>'
         named = f"<h3>{label}</h3>" if report.against else ""
@@ -213,24 +246,18 @@ def _schedule(report: Report) -> str:
         plot.dot(depth, sigma, f"{name}: σ = {sigma:.3g}", colour=colour, radius=3.5)
     keys = [("σ of each layer", "mark s0")]
     keys += [(report.against.label, "mark s1")] if report.against else []
-    if schedule is None:
-        words = (
-            "<p>No layer has five pixels along a side or more and filters that vary: there is no schedule to fit.</p>"
-        )
-    else:
+    words = ""
+    if schedule:
         keys.append(("nearest schedule", "line s0"))
-        fitted = f"σ(d) = {schedule.sigma0:.3g} {_signed(schedule.v)} d {_signed(schedule.a / 2)} d²"
+        s = schedule.short()
+        fitted = f"σ(d) = {s.sigma0:.3g} {s.v:+.3g} d {s.a / 2:+.3g} d²".replace("+", "+ ").replace("-", "− ")
         words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
-        if report.unusable:
-            words += page.note(f"It is not offered as a start for another network: {report.unusable}.")
-        else:
-            words += f"<p>To start another network with filters like these:</p>{page.copyable(report.paste_line())}"
+    if report.unusable:
+        words += page.note(f"There is no line to start another network with: {report.unusable}.")
+    else:
+        words += f"<p>To start another network with filters like these:</p>{page.copyable(report.paste_line())}"
     chart = page.figure(plot.html() + legend(keys), "")
     return f'<h2>σ across depth</h2><div class="pairs">{chart}<div>{words}</div></div>'
-
-
-def _signed(value: float) -> str:
-    return f"{'−' if value < 0 else '+'} {round(abs(value), 4):.3g}"
 
 
 MEANINGS = {
@@ -275,17 +302,13 @@ def _card(report: Report, index: int, rng: np.random.Generator) -> str:
     nearest = np.zeros_like(layer.covariance) if sigma is None else gaussian_covariance(size, sigma)
     closed = _covariance(replace(layer, covariance=nearest), f"closed form, σ = {page.number(sigma)}")
     spectra = {"layer": layer.covariance, "closed form": nearest}
-    own = _pictures(report.target, index, rng)
-    body, more = f'<div class="thirds">{own}{closed}</div>', ""
+    body = f'<div class="thirds">{_pictures(report.target, index, rng)}{closed}</div>'
     if report.against:
         spectra[report.against.label] = report.against.statistics[index].covariance
-        theirs = _pictures(report.against, index, rng)
         named = f"{report.against.label}{' (resized)' if n['resized'] else ''}: {n['other']}"
-        columns = ((report.target.label, own), (named, theirs))
-        pairs = (f'<div><h4>{page.text(name)}</h4><div class="pair">{shown}</div></div>' for name, shown in columns)
-        body, more = f'<div class="pairs">{"".join(pairs)}</div>', closed
-    more += page.figure(spectrum_chart(spectra), "spectra, each over its largest eigenvalue")
-    more = page.folded("More pictures", f'<div class="thirds">{more}</div>')
+        body = f"<h4>{page.text(report.target.label)}</h4>{body}<h4>{page.text(named)}</h4>"
+        body += f'<div class="thirds">{_pictures(report.against, index, rng)}</div>'
+    more = page.folded("Spectra", page.figure(spectrum_chart(spectra), "each over its largest eigenvalue"))
     names = {"σ": "sigma", "likeness": "likeness", "by chance": "likeness_chance", "cosine": "cosine", "scale": "scale"}
     facts = {name: n[number] for name, number in names.items() if number in n}
     listed = "".join(f"<span>{name} <b>{page.number(value)}</b></span>" for name, value in facts.items())
@@ -320,10 +343,9 @@ def _pictures(target: Target, index: int, rng: np.random.Generator) -> str:
         power = np.square(filters).sum(axis=tuple(range(1, filters.ndim)))
         filters = filters[np.argsort(-power, kind="stable")[:SHOWN]]
         caption = f"strongest {counted(len(filters), 'filter')}, each on its own scale"
-    drawn = filters_picture(filters, size=LARGE).figure(caption, of=f"{caption}, {layer.name}, {target.label}")
+    drawn = filters_picture(filters).figure(caption, of=f"{caption}, {layer.name}, {target.label}")
     return _covariance(layer, "covariance") + drawn
 
 
 def _covariance(layer: LayerStatistics, caption: str) -> str:
-    picture = covariance_picture(layer.covariance, layer.kernel_size, size=LARGE)
-    return picture.figure(caption, of=f"{caption}, {layer.name}")
+    return covariance_picture(layer.covariance, layer.kernel_size).figure(caption, of=f"{caption}, {layer.name}")

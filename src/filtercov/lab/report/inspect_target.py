@@ -1,39 +1,30 @@
-"""What can be looked at, and the numbers of its layers, alone and beside those of another target.
-
-It is a checkpoint, a statistics file, a run, watched or not, or a model in memory or by its name.
-"""
+"""What can be looked at: a checkpoint, a statistics file, a run, watched or not, a model in memory or by its name."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
-from filtercov.errors import CovarianceError, ModelError, SourceError
+from filtercov.errors import ModelError, SourceError
 from filtercov.files import Source, file_sha256
 from filtercov.lab.models.lookup import create, import_timm
-from filtercov.lab.report.pictures import shown_size
 from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
 from filtercov.layers.find import depthwise_layers, plain_values
 from filtercov.layers.state_dict import checkpoint_files
-from filtercov.schedule import relative_depth
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
 from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
-from filtercov.structure import centredness, kronecker_residual, spectrum
 
 UNTRAINED = "not trained: these are the filters the network starts with"
 RUN_FILES = ("checkpoint.safetensors", "statistics.safetensors")
 WATCHED = "filters.watched"
 Kind = Literal["checkpoint", "statistics file", "run", "watched run", "model"]
-Record = dict[str, Any]  # the numbers of a layer; None stands for what its covariance does not determine
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,12 +116,8 @@ def _read_run(path: Path, files: Sequence[Path]) -> Target:
 
 
 def _measured(label: str, kind: Kind, weights: Mapping[str, Tensor], notes: tuple[str, ...]) -> Target:
-    try:
-        statistics = FilterStatistics(measure_layers(weights.items()), label)
-    except (CovarianceError, ModelError) as error:
-        raise SourceError(f"{label}: cannot be measured, {error}") from None
     filters = {name: plain_values(weight, name).flatten(0, 1).numpy() for name, weight in weights.items()}
-    return Target(label, kind, statistics, filters, notes)
+    return Target(label, kind, FilterStatistics(measure_layers(weights.items()), label), filters, notes)
 
 
 def _pretrained(name: str) -> nn.Module:
@@ -144,46 +131,3 @@ def _pretrained(name: str) -> nn.Module:
             "look at the network as it starts"
         ) from None
     return model
-
-
-def measure(target: Target, against: Target | None = None) -> list[Record]:
-    """The numbers of every layer: those of `FilterStatistics.to_records`, a few more, and the spectrum.
-
-    Beside a target that was carried over to these layers, `cosine` is that between the two covariances as vectors, 1 if
-    one is a multiple of the other, and `scale` the root-mean-square size of the other's weights over this one's, their
-    means left out; `resized` tells whether the other had kernels of another size.
-    """
-    records = []
-    for layer, record in zip(target.statistics, target.statistics.to_records(), strict=True):
-        mean, spread = float(layer.mean @ layer.mean), float(np.trace(layer.covariance))
-        more = {
-            "centredness": centredness(layer.covariance, layer.kernel_size),
-            "kronecker_residual": kronecker_residual(layer.covariance, layer.kernel_size),
-            "mean_share": mean / (mean + spread) if mean + spread else math.nan,
-        }
-        known = {name: None if math.isnan(value) else value for name, value in more.items()}
-        records.append({**record, **known, "eigenvalues": spectrum(layer.covariance).tolist()})
-    if against is None:
-        return records
-    pairs = zip(target.statistics, against.statistics, against.statistics.to_records(), strict=True)
-    for record, (layer, other, theirs) in zip(records, pairs, strict=True):
-        own, cov = layer.covariance, other.covariance
-        norms, spread = float(np.linalg.norm(own) * np.linalg.norm(cov)), float(np.trace(own))
-        record["cosine"] = float(np.vdot(own, cov)) / norms if norms else None
-        record["scale"] = math.sqrt(max(float(np.trace(cov)), 0.0) / spread) if spread else None
-        record |= {"other": other.name, "other_sigma": theirs["sigma"], "resized": other.resized is not None}
-    return records
-
-
-def carried_over(other: Target, target: Target) -> Target:
-    """The other target at the depths of this one's layers, resized to their kernels."""
-    found = []
-    for index, layer in enumerate(target.statistics):
-        try:
-            found.append(other.statistics.at(relative_depth(index, len(target.statistics)), layer.kernel_size))
-        except CovarianceError as error:
-            size = shown_size(layer.kernel_size)
-            raise SourceError(
-                f"{other.label}: cannot be compared with {layer.name}, which has {size} filters ({error})"
-            ) from None
-    return replace(other, statistics=FilterStatistics(tuple(found)))

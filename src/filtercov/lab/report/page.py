@@ -25,6 +25,7 @@ from filtercov.printable import printable
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 NUMBER, TAGS = re.compile(r"[(+−-]?\d"), re.compile(r"<[^>]*>")
 SHOWN_DIGITS = 16  # of a checksum, as many as name a run
+SENTENCE = 32  # letters: longer cells of a table wrap
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,16 @@ class Origin:
 NOWHERE = Origin()
 
 
-def page(title: str, body: str, *, origin: Origin = NOWHERE, scripts: Iterable[str] = ()) -> str:
-    """A whole HTML document around `body`, with the style sheet, its scripts, and the `origin` at the end.
+def page(title: str, *body: str, lead: str = "", origin: Origin = NOWHERE, scripts: Iterable[str] = ()) -> str:
+    """A whole HTML document: the title, the result in a sentence or a few lines (`lead`), `body`, and the `origin`.
 
-    >>> page("Filters & co", "<p>hello</p>").splitlines()[4]
+    Without a lead the body (HTML) has a heading of its own.
+
+    >>> page("Filters & co", "<p>hello</p>", lead="a < b").splitlines()[4]
     '<title>Filters &amp; co</title>'
     """
+    heading = f'<h1>{text(title)}</h1>\n<p class="lead">{lines(lead)}</p>' if lead else ""
+    content = "\n".join(filter(None, [heading, *body]))
     programs = "\n".join(f"<script>\n{asset(name)}</script>" for name in ("page.js", *scripts))
     facts = [("made by", f"filtercov {text(version('filtercov'))}")]
     for source in origin.sources:
@@ -62,7 +67,7 @@ def page(title: str, body: str, *, origin: Origin = NOWHERE, scripts: Iterable[s
 <style>
 {asset("page.css")}</style>
 <main>
-{body}
+{content}
 <footer><dl>{footer}</dl></footer>
 </main>
 {programs}
@@ -93,11 +98,6 @@ def number(value: float | None, *, digits: int = 2) -> str:
     return "–" if value is None else f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def heading(title: str, lead: str) -> str:
-    """The title of a page and its result in one sentence (HTML)."""
-    return f'<h1>{text(title)}</h1>\n<p class="lead">{lead}</p>'
-
-
 def note(words: str, *, warning: bool = False) -> str:
     """A remark; a `warning` says that something is missing or wrong."""
     return f'<p class="{"warning" if warning else "note"}">{text(words)}</p>'
@@ -108,8 +108,8 @@ def folded(summary: str, content: str) -> str:
     return f"<details><summary>{text(summary)}</summary>{content}</details>"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", sortable: bool = False) -> str:
-    """A table whose first column names its rows; cells that are `str` are HTML, anything else is text.
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
+    """A sortable table whose first column names its rows; cells that are `str` are HTML, anything else is text.
 
     Columns of numbers are aligned right. In a narrow window it scrolls sideways inside its own box.
     """
@@ -123,13 +123,25 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str
         lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     label = f"<caption>{caption}</caption>" if caption else ""
     whole = f"<table>{label}<thead><tr>{columns}</tr></thead>\n<tbody>{chr(10).join(lines)}</tbody></table>"
-    return f'<div class="scroll{" sortable" if sortable else ""}" tabindex="0">{whole}</div>'
+    return f'<div class="scroll sortable" tabindex="0">{whole}</div>'
 
 
 def text_table(rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
-    """A sortable table of plain text; the first row is its heading."""
-    head, *body = ([text(cell) for cell in row] for row in rows)
-    return table(head, body, caption=caption, sortable=True)
+    """A sortable table of plain text, whose sentences wrap and whose verdicts are coloured; its heading comes first."""
+    head, *body = rows
+
+    def shown(name: str, cell: str) -> str:
+        sentence = len(cell) > SENTENCE and not NUMBER.match(cell)
+        kind = "words" if sentence else cell.replace(" ", "-") * (name == "verdict")
+        return f'<span class="{kind}">{text(cell)}</span>' if kind else text(cell)
+
+    cells = [[shown(name, cell) for name, cell in zip(head, row, strict=True)] for row in body]
+    return table([text(name) for name in head], cells, caption=caption)
+
+
+def part(said: str | Sequence[Sequence[str]]) -> str:
+    """A paragraph of text, or a table of it."""
+    return f"<p>{text(said)}</p>" if isinstance(said, str) else text_table(said)
 
 
 def figure(content: str, caption: str) -> str:

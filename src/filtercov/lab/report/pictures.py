@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,8 +26,7 @@ COLOURS = 255  # odd, so that zero has a colour of its own
 ANCHORS = ("053061", "2166ac", "4393c3", "92c5de", "d1e5f0", "f7f7f7", "fddbc7", "f4a582", "d6604d", "b2182b", "67001f")
 CLEAR = COLOURS  # the palette's index after the last colour
 SHOWN = 16  # filters of each kind
-DENSE = 4  # pixels for each unit of an SVG
-SHARP = 640  # pixels that a picture has at least on a page, which makes it smaller
+SIZE = 800  # pixels across, about, of every picture: pages and figures show it smaller
 FINEST = 16  # pixels along an axis of a covariance at most; larger kernels are thinned out
 SUPPORT = 1 / 12  # of the largest variance: pixels with less look blank
 BLOCKS = (
@@ -87,24 +86,19 @@ class Picture:
     levels: Levels
     cut: str = ""
 
-    def png(self, zoom: int = 1) -> bytes:
-        """The picture as a palette PNG, each of its pixels a square of `zoom` by `zoom`."""
-        drawn = Image.fromarray(self.levels.repeat(zoom, axis=0).repeat(zoom, axis=1), "P")
+    @property
+    def data_url(self) -> str:
+        """The picture as the address of an image: a palette PNG."""
+        drawn = Image.fromarray(self.levels, "P")
         drawn.putpalette([*palette().ravel().tolist(), 0, 0, 0])
         stream = io.BytesIO()
         drawn.save(stream, "PNG", transparency=CLEAR)
-        return stream.getvalue()
-
-    def data_url(self, least: float) -> str:
-        """The picture as the address of an image, which is at least so many pixels wide."""
-        png = self.png(math.ceil(least / self.levels.shape[1]))
-        return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
     def html(self, alt: str) -> str:
         """The picture as an inline image, which fills its place on a page."""
         height, width = self.levels.shape
-        size = f'width="{width}" height="{height}"'
-        return f'<img class="pixels" src="{self.data_url(SHARP)}" alt="{page.text(alt)}" {size}>'
+        return f'<img class="pixels" src="{self.data_url}" alt="{page.text(alt)}" width="{width}" height="{height}">'
 
     def height(self, width: float) -> float:
         """How high the picture is where it is `width` wide."""
@@ -114,14 +108,14 @@ class Picture:
     def svg(self, x: float, y: float, width: float) -> str:
         """The picture at a place in an SVG, on a ground that shows through its gaps."""
         box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{self.height(width):.1f}"'
-        return f'<rect {box} fill="var(--line)"/><image {box} href="{self.data_url(DENSE * width)}"/>'
+        return f'<rect {box} fill="var(--line)"/><image {box} href="{self.data_url}"/>'
 
     def figure(self, caption: str, *, of: str = "") -> str:
         """The picture with a caption, and `of` what for those who cannot see it."""
         return page.figure(self.html(of or caption), page.text(f"{caption}; {self.cut}" if self.cut else caption))
 
 
-def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit: float | None = None) -> Picture:
+def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int = SIZE, limit: float | None = None) -> Picture:
     """The block form of a flat covariance (n, n), about `size` pixels wide, with a gap between blocks.
 
     Blank pixels around the middle are cut off. The blocks of 1-D filters are rows, one below the other; those of 3-D
@@ -136,21 +130,22 @@ def covariance_picture(cov: Array, kernel_size: KernelSize, *, size: int, limit:
     kept, pixels = shown_pixels(shape, blank_margin(cov, shape))
     blocks = cov[np.ix_(pixels, pixels)].reshape(-1, *map(len, kept))
     tiles = [levels(_on_paper(block), limit) for block in blocks]
-    picture = _tiled(tiles, columns=1 if len(shape) == 1 else len(kept[-1]), size=size, gap=max(2, size // 120))
+    drawn = _tiled(tiles, columns=1 if len(shape) == 1 else len(kept[-1]), size=size, gap=max(2, size // 120))
     sizes, whole = tuple(map(len, kept)), shown_size(shape)
     step = max((int(k[1] - k[0]) for k in kept if len(k) > 1), default=1)
     words = f"one pixel in {step} of {whole}" if step > 1 else f"middle {shown_size(sizes)} of {whole} pixels"
-    return replace(picture, cut="" if sizes == shape else words)
+    return Picture(drawn, "" if sizes == shape else words)
 
 
-def filters_picture(filters: Array, *, columns: int | None = None, size: int) -> Picture:
+def filters_picture(filters: Array, *, columns: int | None = None, size: int = SIZE) -> Picture:
     """Filters (count, *kernel_size) side by side, each on its own symmetric scale.
 
     >>> filters_picture(np.ones((6, 5, 5)), columns=3, size=94).levels.shape  # 3 x 5 x 6 and 2 gaps of 2
     (62, 94)
     """
     tiles = [levels(_on_paper(f), symmetric_limit(f)) for f in filters]
-    return _tiled(tiles, columns=columns or {1: 2, 2: 4, 3: 2}[filters.ndim - 1], size=size, gap=max(2, size // 60))
+    columns = columns or {1: 2, 2: 4, 3: 2}[filters.ndim - 1]
+    return Picture(_tiled(tiles, columns=columns, size=size, gap=max(2, size // 60)))
 
 
 def blank_margin(cov: Array, shape: tuple[int, ...]) -> int:
@@ -201,7 +196,7 @@ def _on_paper(filter_: Array) -> Array:
     return np.atleast_2d(filter_) if filter_.ndim < 3 else np.concatenate(list(filter_), axis=1)
 
 
-def _tiled(tiles: list[Levels], *, columns: int, size: int, gap: int) -> Picture:
+def _tiled(tiles: list[Levels], *, columns: int, size: int, gap: int) -> Levels:
     """Lay tiles out in rows, every number a square as large as fits `size` pixels across, at least one pixel."""
     cell = max(1, (size - gap * (columns - 1)) // (columns * tiles[0].shape[1]))
     height, width = (side * cell for side in tiles[0].shape)
@@ -211,4 +206,4 @@ def _tiled(tiles: list[Levels], *, columns: int, size: int, gap: int) -> Picture
     for i, tile in enumerate(tiles):
         top, left = i // columns * (height + gap), i % columns * (width + gap)
         canvas[top : top + height, left : left + width] = tile.repeat(cell, axis=0).repeat(cell, axis=1)
-    return Picture(canvas)
+    return canvas

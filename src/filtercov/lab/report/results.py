@@ -6,7 +6,6 @@ scale; its gains over uniform can be compared all the same, and have charts of t
 
 import math
 import os
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +19,10 @@ from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
 from filtercov.lab.report import page
 from filtercov.lab.report import results_table as texts
 from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
-from filtercov.lab.report.groups import by, curves_figure, sentence, spread
+from filtercov.lab.report.figures import by_depth, construction
+from filtercov.lab.report.groups import by, curves_figure, spread
 from filtercov.lab.report.inspect_target import Target, read_target
-from filtercov.lab.report.pictures import construction_parts, covariance_picture, filters_picture, sampled
+from filtercov.lab.report.pictures import covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
 from filtercov.lab.report.results_statistics import INTERVAL, show_seeds
 from filtercov.lab.report.results_table import Line
@@ -31,11 +31,9 @@ from filtercov.printable import counted
 from filtercov.schedule import PRESETS, SawtoothSchedule, Schedule, fit_layer, relative_depth
 
 TEXTS = {".md": texts.to_markdown, ".csv": texts.to_csv}
-Dots = dict[str, dict[str, Dot]]  # by initialisation, and by whether filters train
 MOST_CURVES = 12  # in one chart; those of a grid would hide one another
 STAGES = (2, 2, 6, 2)  # of ConvNeXt-Atto
-KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
-PICTURE = 135  # pixels across
+SHOWN_LAYERS = 8  # of a network
 
 
 def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: str = "") -> list[Path]:
@@ -50,9 +48,9 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     written = [path for record in records for path in write_report(record, page_beside(out, record), command=command)]
     missing = sum(len(record.missing) for record in records)
     lead = f"{counted(len(records), 'experiment')}; {counted(missing, 'run')} missing." if missing else "All complete."
-    body = f"{page.heading('Experiments', lead)}\n{experiment_table(records, out)}"
     sources = tuple(replace(r.source, name=f"{r.name}, scale {r.scale}: {r.source.name}") for r in records)
-    index = page.page("Experiments", body, origin=page.Origin(sources, command))
+    origin = page.Origin(sources, command)
+    index = page.page("Experiments", experiment_table(records, out), lead=lead, origin=origin)
     return [page.write_output(out, index), *written]
 
 
@@ -84,7 +82,7 @@ def experiment_table(records: Sequence[ExperimentRecord], out: Path) -> str:
         state = f"{counted(len(record.missing), 'run')} missing" if record.missing else "complete"
         shows = f'<span class="words">{page.text(record.shows)}</span>'
         rows.append([link, page.text(record.scale), state, duration(record.seconds), shows])
-    return page.table(["experiment", "scale", "state", "training time", "shows"], rows, sortable=True)
+    return page.table(["experiment", "scale", "state", "training time", "shows"], rows)
 
 
 def results_page(record: ExperimentRecord, *, command: str = "") -> str:
@@ -92,17 +90,12 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     found, finding = texts.lines(record), finding_of(record)
     title = f"{finding.claim.number}: {finding.claim.says}" if finding else record.title
     lead = _lead(record, found, finding)
-    body = [page.heading(title, page.text(lead)), f"<p>{page.text(texts.introduction(record))}</p>"]
+    body = [page.part(texts.introduction(record))]
     body += [page.note(words, warning=True) for words in texts.warnings(record)]
     body += [claim_picture(finding)] if finding and finding.run else []
     if found:
-        counts = [line.measured.n for line in found if line.measured]
-        words = f"Test accuracy in percent, {show_seeds(counts)}." if counts else "Every cell has runs missing."
-        rows = texts.table(found, networks=False)  # which the introduction names: numbers fit a phone
-        if len({tuple(row[:2]) for row in rows[1:]}) == 1:  # a phone has no room for what is the same in all lines
-            words = f"{rows[1][0]}, {rows[1][1]} epochs. {words}"
-            rows = [row[2:] for row in rows]
-        body += ["<h2>Results</h2>", page.text_table(rows, caption=f"{page.text(words)} Press a heading to sort.")]
+        caption = "Test accuracy in percent, mean ± standard deviation over n seeds. Press a heading to sort."
+        body += ["<h2>Results</h2>", page.text_table(texts.table(found, narrow=True), caption=caption)]
     if record.speeds:
         body += ["<h2>Results</h2>", page.text_table(texts.speed_table(record))]
     body += [page.note(words) for words in texts.notes(record) if words != lead]
@@ -116,19 +109,18 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     alike = by(lambda line: f"{line.cell.row}, {line.cell.filters}: {line.cell.trained}", found)
     curves = page.grid(curves_figure(each, title) for title, each in alike.items() if len(each) <= MOST_CURVES)
     body += ["<h2>Learning curves</h2>", curves] if "<svg" in curves else []
-    facts = {**record.versions, "training time": duration(record.seconds)}
-    items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in facts.items())
+    items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in record.versions.items())
     body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
-    return page.page(title, "\n".join(body), origin=page.Origin((record.source,), command))
+    return page.page(title, *body, lead=lead, origin=page.Origin((record.source,), command))
 
 
 def claim_picture(finding: Finding, *, below: str = "") -> str:
     """The comparisons of a claim as dots, what each must lie above and the paper's as rings; beside it the numbers."""
-    dots = {
-        one.comparison.says: {"difference": Dot(d.mean, d.low, d.high, one.paper, str(d), one.comparison.least)}
+    dots = [
+        Dot(one.comparison.says, "difference", d.mean, str(d), d.bounds(), one.paper, one.comparison.least)
         for one in finding.compared
         if (d := one.difference)
-    }
+    ]
     unit = "percent of a step's time" if finding.claim.number == "C14" else "points of accuracy"
     chart = dot_chart(dots, label=f"comparisons of {finding.claim.number}", shows=[0.0])
     numbers = page.folded("Comparisons", page.text_table(comparison_table(finding)))
@@ -141,9 +133,7 @@ def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | No
         return f"{finding.verdict.capitalize()}. {finding.sentence}"
     if said := texts.verdict_counts(found) or next(iter(texts.standings(record)), ""):
         return said
-    if gains := [(line.difference.mean, line) for line in found if line.difference]:
-        return f"The largest gain: {sentence(max(gains, key=lambda each: each[0])[1])}"
-    return f"{record.shows[0].upper()}{record.shows[1:].removesuffix('.')}."
+    return texts.as_sentence(record.shows)
 
 
 def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
@@ -157,31 +147,28 @@ def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:
         return [_epochs_figure(row, found) for row, found in by(lambda line: line.cell.row, complete).items()]
     figures = []
     for row, found in by(lambda line: f"{line.shown_row}, {line.shown_epochs} epochs", complete).items():
-        figures += [_accuracies_figure(row, found), gains_figure(row, found)]
+        dots = []
+        for line in found:
+            if m := line.measured:
+                paper = line.paper.mean if line.paper else None
+                ends = (m.mean - m.std, m.mean + m.std) if m.std else None
+                dots.append(Dot(line.cell.init, line.cell.filters, m.mean, str(m), ends, paper))
+        chart = dot_chart(dots, label=f"accuracy by initialisation, {row}")
+        figures.append(page.figure(chart, f"{page.text(row)}: test accuracy in percent ± standard deviation"))
+        figures.append(gains_figure(row, found))
     return list(filter(None, figures))
-
-
-def _accuracies_figure(name: str, found: Sequence[Line]) -> str:
-    """The accuracies of a row with the paper's as rings."""
-    rows: Dots = defaultdict(dict)
-    for line in found:
-        if m := line.measured:
-            low, high = (None, None) if m.std is None else (m.mean - m.std, m.mean + m.std)
-            paper = line.paper.mean if line.paper else None
-            rows[line.cell.init][line.cell.filters] = Dot(m.mean, low, high, paper, str(m))
-    chart = dot_chart(rows, label=f"accuracy by initialisation, {name}")
-    return page.figure(chart, f"{page.text(name)}: test accuracy in percent ± standard deviation")
 
 
 def gains_figure(name: str, found: Sequence[Line]) -> str:
     """The gains over uniform of a row with the paper's as rings; empty if there are none."""
-    rows: Dots = defaultdict(dict)
-    for line in found:
-        if d := line.difference:
-            rows[line.cell.init][line.cell.filters] = Dot(d.mean, d.low, d.high, line.paper_difference, str(d))
-    if not rows:
+    dots = [
+        Dot(line.cell.init, line.cell.filters, d.mean, str(d), d.bounds(), line.paper_difference)
+        for line in found
+        if (d := line.difference)
+    ]
+    if not dots:
         return ""
-    chart = dot_chart(rows, label=f"points above uniform, {name}", shows=[0.0])
+    chart = dot_chart(dots, label=f"points above uniform, {name}", shows=[0.0])
     return page.figure(chart, f"{page.text(name)}: points above uniform with the same seeds, {INTERVAL}s")
 
 
@@ -205,23 +192,20 @@ def _drawing(drawing: DrawingRecord) -> str:
         quadratic, count = PRESETS["cifar-p1"], sum(STAGES)
         schedules: dict[str, Schedule] = {"quadratic": quadratic, "sawtooth": SawtoothSchedule(quadratic, STAGES)}
         series = [
-            Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], dashed=n > 0, colour=n)
+            Series(name, [(i + 1, schedule(relative_depth(i, count))) for i in range(count)], colour=n)
             for n, (name, schedule) in enumerate(schedules.items())
         ]
         return line_chart(series, label="σ by layer", x_label="depthwise layer", y_label="σ", low=0.0)
     if drawing.directory is not None and drawing.kind == "filters":
         return _filters(read_target(drawing.directory))
+    if drawing.kind == "construction":
+        return page.grid(picture.figure(name) for name, picture in construction().items())
+    found = by_depth()
     if drawing.directory is not None:
-        layers = list(enumerate(read_target(drawing.directory).statistics.layers, start=1))
-        some = [layers[i] for i in spread(len(layers), LAYERS)]
-        found = {f"layer {i}": (layer.covariance, layer.kernel_size, PICTURE) for i, layer in some}
-    elif drawing.kind == "construction":
-        found = {name: (cov, (7, 7), 2 * PICTURE) for name, cov in construction_parts(7, math.pi / 2).items()}
-    else:
-        sigmas = [PRESETS["figure"](relative_depth(i, LAYERS)) for i in range(LAYERS)]
-        found = {f"σ = {s:.2g}": (gaussian_covariance(KERNEL, s), (KERNEL, KERNEL), PICTURE) for s in sigmas}
-    drawn = (covariance_picture(cov, kernel, size=size).figure(name) for name, (cov, kernel, size) in found.items())
-    return f'<div class="pictures">{"".join(drawn)}</div>'
+        layers = read_target(drawing.directory).statistics.layers
+        some = {f"layer {i + 1}": layers[i] for i in spread(len(layers), SHOWN_LAYERS)}
+        found = {name: covariance_picture(layer.covariance, layer.kernel_size) for name, layer in some.items()}
+    return f'<div class="strip">{"".join(picture.figure(name) for name, picture in found.items())}</div>'
 
 
 def _filters(target: Target) -> str:
@@ -235,4 +219,4 @@ def _filters(target: Target) -> str:
         if not math.isnan(sigma := fit_layer(layer).sigma):
             constructed = sampled(gaussian_covariance(layer.kernel_size, sigma), layer.kernel_size, rng)
             shown[f"layer {i + 1}, closed form"] = constructed
-    return page.grid(filters_picture(filters, size=2 * PICTURE).figure(name) for name, filters in shown.items())
+    return page.grid(filters_picture(filters).figure(name) for name, filters in shown.items())

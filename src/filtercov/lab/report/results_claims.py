@@ -24,7 +24,7 @@ from filtercov.lab.experiments.paper import CLAIMS, MARGIN, CellName, Claim, Com
 from filtercov.lab.experiments.records import ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import Table, tabulate
-from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, Difference, paired_difference, t_quantile
+from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, Difference, paired_difference
 from filtercov.printable import counted
 
 ClaimVerdict = Literal["holds", "contradicted", "no difference", "open", "not run"]
@@ -55,15 +55,12 @@ class Compared:
 
     def verdict(self, among: int = 1) -> ClaimVerdict:
         """What the interval says of what is asked, widened as one of `among` comparisons must be to count alone."""
-        d, least = self.difference, self.comparison.least
-        most = MARGIN if self.comparison.asks == "same" else inf
-        if d is None:
+        least, most = self.comparison.least, MARGIN if self.comparison.asks == "same" else inf
+        if self.difference is None:
             return "not run"
-        if d.low is None or d.high is None:
+        if not (bounds := self.difference.bounds(1 - (1 - CONFIDENCE) / among)):
             return "open"
-        wider = t_quantile(1 - (1 - CONFIDENCE) / among, d.n - 1) / t_quantile(CONFIDENCE, d.n - 1)
-        half = wider * (d.high - d.low) / 2
-        low, high = d.mean - half, d.mean + half
+        low, high = bounds
         if low > least and high < most:
             return "holds"
         if high < least or low > most:
@@ -104,33 +101,16 @@ class Finding:
         """The comparison that is worst for the claim: it contradicts most clearly, or is furthest from holding."""
 
         def end(one: Compared) -> float:
-            d = one.difference
-            assert d is not None
-            if self.verdict == "contradicted":
-                return inf if d.high is None else d.high
-            return d.mean if d.low is None else d.low
+            assert one.difference is not None
+            low, high = one.difference.bounds() or (one.difference.mean, inf)
+            return high if self.verdict == "contradicted" else low
 
         return min(self.run, key=end, default=None)
 
     @property
-    def n(self) -> int:
-        """The fewest seeds, or turns of a timing, that any of these had; 0 if none was run."""
-        return min((one.difference.n for one in self.run if one.difference), default=0)
-
-    @property
-    def in_part(self) -> bool:
-        """Whether some comparisons that decide were run, and not all."""
-        return 0 < len(self.run) < len(self.counted)
-
-    @property
     def sentence(self) -> str:
         """How the comparisons ended."""
-        if self.verdict == "not run":
-            said = "Nothing of it was run."
-        elif len(self.counted) == 1:
-            said = f"Its one comparison {VERDICTS[self.verdict][0]}."
-        else:
-            said = f"Of {len(self.counted)} comparisons {tally(one.verdict() for one in self.counted)}."
+        said = f"Of {counted(len(self.counted), 'comparison')} {tally(one.verdict() for one in self.counted)}."
         beside = [one.comparison for one in self.compared if one.comparison.beside and one.difference]
         said += "".join(f" Beside it stands '{one.says}': {one.beside}." for one in beside)
         return f"{said} {self.remark}".strip()
@@ -172,13 +152,6 @@ def finding_of(record: ExperimentRecord) -> Finding | None:
     return next((judge_claim(claim, record) for claim in CLAIMS if claim.experiment == record.name), None)
 
 
-def claim_line(record: ExperimentRecord) -> str:
-    """The finding on a record's claim in a line, empty if it belongs to no claim."""
-    if not (finding := finding_of(record)):
-        return ""
-    return f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}"
-
-
 def comparison_table(finding: Finding) -> Table:
     """A line for each comparison of a claim."""
     return tabulate(
@@ -201,26 +174,22 @@ def paper_range(compared: Sequence[Compared]) -> str:
 
 def claims_answer(findings: Sequence[Finding]) -> str:
     """How many claims hold, are contradicted, show no difference, are open and were not run, and which."""
-    if not any(finding.run for finding in findings):
-        return f"None of the {len(findings)} claims has been run yet."
     said = []
     for verdict in VERDICTS:
         if numbers := [finding.claim.number for finding in findings if finding.verdict == verdict]:
             which = f" ({', '.join(numbers)})" if verdict != "not run" else ""
             said.append(f"{tally([verdict] * len(numbers))}{which}")
-    in_part = sum(finding.in_part for finding in findings)
-    partly = f"; {in_part} {'was' if in_part == 1 else 'were'} run in part only" if in_part else ""
-    return f"Of {counted(len(findings), 'claim')} {', '.join(said)}{partly}."
+    return f"Of {counted(len(findings), 'claim')} {', '.join(said)}."
 
 
 def claim_table(findings: Iterable[Finding]) -> Table:
     """A line for each claim: the verdict, our difference, the paper's and n."""
     rows = []
     for finding in findings:
-        worst, run = finding.worst, len(finding.run)
+        worst, run, missing = finding.worst, len(finding.run), len(finding.counted) - len(finding.run)
         ours = [worst.difference.interval] if worst and worst.difference else []
         ours += [f"the worst of {run}"] if run > 1 else []
-        ours += [f"{len(finding.counted) - run} not run"] if finding.in_part else []
+        ours += [f"{missing} not run"] if run and missing else []
         rows.append(
             {
                 "#": finding.claim.number,
@@ -228,7 +197,7 @@ def claim_table(findings: Iterable[Finding]) -> Table:
                 "verdict": finding.verdict,
                 f"ours, {INTERVAL}": ", ".join(ours),
                 "the paper's": paper_range([worst] if worst else finding.counted),
-                "n": finding.n or None,
+                "n": min((one.difference.n for one in finding.run if one.difference), default=None),
             }
         )
     return tabulate(rows)

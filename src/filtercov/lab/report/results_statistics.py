@@ -9,13 +9,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
 CONFIDENCE = 0.95
 INTERVAL = f"{CONFIDENCE:.0%} interval"
-MOST_SEEDS = 200  # worth naming
 METHOD = (
     f"Differences are means over the n seeds that both sides have, in brackets Student's {INTERVAL} for independent "
     "and normal differences. One seed: no interval, no verdict."
@@ -39,18 +37,12 @@ class Summary:
         return f"{self.mean:.2f}" + ("" if self.std is None else f" ± {self.std:.2f}")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The mean of n differences, each of two runs of one seed, and its interval, where one was measured.
+class Difference(Summary):
+    """A summary of n differences, each of two runs of one seed; None is a spread that was not measured.
 
-    >>> str(Difference(2.0, 0.5, 3.5, 3)), str(Difference(2.0, None, None, 1))
-    ('+2.00 [+0.50, +3.50], n = 3', '+2.00 (one seed)')
+    >>> str(Difference(2.0, 0.6, 3)), str(Difference(2.0, None, 1))
+    ('+2.00 [+0.51, +3.49], n = 3', '+2.00 (one seed)')
     """
-
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
 
     def __str__(self) -> str:
         return self.interval if self.n == 1 else f"{self.interval}, n = {self.n}"
@@ -58,16 +50,22 @@ class Difference:
     @property
     def interval(self) -> str:
         """The mean and its interval."""
-        if self.low is None:
+        if not (bounds := self.bounds()):
             return f"{self.mean:+.2f} ({'one seed' if self.n == 1 else 'no spread'})"
-        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+        return "{:+.2f} [{:+.2f}, {:+.2f}]".format(self.mean, *bounds)
+
+    def bounds(self, level: float = CONFIDENCE) -> tuple[float, float] | None:
+        """Student's interval of that level, where the spread was measured."""
+        if self.std is None:
+            return None
+        half = t_quantile(level, self.n - 1) * self.std / math.sqrt(self.n)
+        return self.mean - half, self.mean + half
 
     @property
     def sign(self) -> int:
         """The side of zero on which the interval lies, 1 or -1; 0 if it lies on both or was not measured."""
-        if self.low is None or self.high is None:
-            return 0
-        return (self.low > 0) - (self.high < 0)
+        low, high = self.bounds() or (0.0, 0.0)
+        return (low > 0) - (high < 0)
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -90,12 +88,9 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     if not seeds:
         return None
     differences = np.array([values[seed] - baseline[seed] for seed in seeds])
-    mean = float(differences.mean())
     scale = max(abs(side[seed]) for side in (values, baseline) for seed in seeds)
-    if len(seeds) < 2 or np.ptp(differences) <= ROUNDING * scale:
-        return Difference(mean, None, None, len(seeds))
-    half = t_quantile(CONFIDENCE, len(seeds) - 1) * float(differences.std(ddof=1)) / math.sqrt(len(seeds))
-    return Difference(mean, mean - half, mean + half, len(seeds))
+    spread = len(seeds) > 1 and np.ptp(differences) > ROUNDING * scale
+    return Difference(float(differences.mean()), float(differences.std(ddof=1)) if spread else None, len(seeds))
 
 
 def welch_interval(ours: Summary, theirs: Summary) -> str:
@@ -106,7 +101,7 @@ def welch_interval(ours: Summary, theirs: Summary) -> str:
     first, second = ours.std**2 / ours.n, theirs.std**2 / theirs.n
     df = (first + second) ** 2 / (first**2 / (ours.n - 1) + second**2 / (theirs.n - 1))
     half = t_quantile(CONFIDENCE, math.floor(df)) * math.sqrt(first + second)
-    return Difference(mean, mean - half, mean + half, ours.n).interval
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
 def show_seeds(counts: Iterable[int]) -> str:
@@ -119,13 +114,6 @@ def show_seeds(counts: Iterable[int]) -> str:
     if found == [1]:
         return "one seed each"
     return f"mean ± standard deviation over {f'{found[0]} to ' * (len(found) > 1)}{found[-1]} seeds"
-
-
-def seeds_needed(std: float, *, effect: float, wanted: float = 0.8, most: int = MOST_SEEDS) -> int | None:
-    """About how many seeds, of at most so many, tell a true difference of `effect` with probability `wanted`."""
-    beyond = NormalDist().inv_cdf(wanted)  # the mean is normal; the critical value counts as known
-    enough = (n for n in range(2, most + 1) if effect * math.sqrt(n) / std >= t_quantile(CONFIDENCE, n - 1) + beyond)
-    return next(enough, None)
 
 
 @lru_cache

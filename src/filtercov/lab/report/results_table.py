@@ -11,7 +11,7 @@ from filtercov.lab.experiments.paper import CellName
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Part, Table, by, tabulate, with_baselines
-from filtercov.lab.report.results_claims import ClaimVerdict, claim_line, comparison_table, finding_of, tally
+from filtercov.lab.report.results_claims import ClaimVerdict, comparison_table, finding_of, tally
 from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
@@ -69,12 +69,16 @@ def lines(record: ExperimentRecord) -> list[Line]:
     return with_baselines(found, lambda name: replace(name, column=f"{name.filters}/{BASELINE}"))
 
 
-def table(found: Sequence[Line], *, networks: bool = True) -> Table:
-    """The numbers of lines beside the paper's and uniform's; `networks` names those trained in place of the paper's."""
+def table(found: Sequence[Line], *, narrow: bool = False) -> Table:
+    """The numbers of lines beside the paper's and uniform's.
+
+    A `narrow` one, for phones, does not name the networks that were trained, nor row and epochs if all have the same.
+    """
+    one = narrow and len({(line.cell.row, line.shown_epochs) for line in found}) == 1
     return tabulate(
         {
-            "row": line.shown_row if networks else line.cell.row,
-            "epochs (the paper's)": line.shown_epochs,
+            "row": None if one else line.cell.row if narrow else line.shown_row,
+            "epochs (the paper's)": None if one else line.shown_epochs,
             "filters": line.cell.filters,
             "initialisation": line.cell.init,
             "measured": line.measured or f"missing {counted(len(line.cell.missing), 'run')}",
@@ -113,7 +117,12 @@ def warnings(record: ExperimentRecord) -> list[str]:
         more = f"; and {len(record.missing) - NAMED} more" if len(record.missing) > NAMED else ""
         count = counted(len(record.missing), "run")
         said.append(f"Missing, and left out of every mean ({count}): {named}{more}.")
-    return said + [f"{text[0].upper()}{text[1:]}." for text in record.damaged]
+    return [*said, *map(as_sentence, record.damaged)]
+
+
+def as_sentence(text: str) -> str:
+    """A remark that begins small and has no full stop, with both."""
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 def introduction(record: ExperimentRecord) -> str:
@@ -134,14 +143,6 @@ def speed_table(record: ExperimentRecord) -> Table:
         }
         for speed in record.speeds
     )
-
-
-def tables(record: ExperimentRecord) -> list[Table]:
-    """The numbers of an experiment, as far as it has any: cells, times of a step, what its claim compares."""
-    found, finding = lines(record), finding_of(record)
-    shown = [table(found)] if found else []
-    shown += [speed_table(record)] if record.speeds else []
-    return shown + ([comparison_table(finding)] if finding and finding.run else [])
 
 
 def ranked(record: ExperimentRecord) -> dict[str, list[Line]]:
@@ -187,23 +188,23 @@ def to_rows(record: ExperimentRecord) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for line in lines(record):
         cell, trained, m, p, d = line.cell, line.cell.trained, line.measured, line.paper, line.difference
+        low, high = (d and d.bounds()) or (None, None)
         found.append(
             {"experiment": record.name, "scale": record.scale, "row": cell.row, "epochs": cell.epochs}
             | {"network": trained.model, "data": trained.data, "trained_epochs": trained.epochs}
             | {"filters": cell.filters, "initialisation": cell.init}
             | {"mean": m and m.mean, "std": m and m.std, "n": m and m.n, "missing_runs": len(cell.missing)}
             | {"paper_mean": p and p.mean, "paper_std": p and p.std}
-            | {"difference": d and d.mean, "low": d and d.low, "high": d and d.high, "pairs": d and d.n}
+            | {"difference": d and d.mean, "low": low, "high": high, "pairs": d and d.n}
             | {"paper_difference": line.paper_difference, "verdict": line.verdict}
         )
     return found
 
 
 def to_csv(record: ExperimentRecord) -> str:
-    """A line per cell; what is missing or unknown is empty."""
-    rows = to_rows(record)
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
+    """A line per cell, of which there are some; what is missing or unknown is empty."""
+    rows, stream = to_rows(record), io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()
@@ -211,14 +212,20 @@ def to_csv(record: ExperimentRecord) -> str:
 
 def to_markdown(record: ExperimentRecord) -> str:
     """The tables with what they need to be understood."""
-    said = [f"## {record.title}", introduction(record), claim_line(record), *notes(record), *warnings(record)]
-    return markdown([*said, *tables(record), f"    {record.command}"])
+    _, *shown = printed(record)
+    return markdown([f"## {record.title}", introduction(record), *shown, *notes(record), f"    {record.command}"])
 
 
 def printed(record: ExperimentRecord) -> list[Part]:
     """What a terminal or notebook shows of an experiment, line by line and table by table, before its notes."""
-    title = f"{record.title} ({record.name}, scale {record.scale})"
-    return [title, *tables(record), *filter(None, [claim_line(record)]), *warnings(record)]
+    found, finding = lines(record), finding_of(record)
+    shown: list[Part] = [f"{record.title} ({record.name}, scale {record.scale})"]
+    shown += [table(found)] if found else []
+    shown += [speed_table(record)] if record.speeds else []
+    if finding:
+        shown += [comparison_table(finding)] if finding.run else []
+        shown.append(f"{finding.claim.number}, {finding.claim.says} Verdict: {finding.verdict}. {finding.sentence}")
+    return [*shown, *warnings(record)]
 
 
 def to_terminal(record: ExperimentRecord) -> str:

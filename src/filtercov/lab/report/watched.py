@@ -38,19 +38,10 @@ def _beyond(record: Record) -> bool:
     return bool(record["likeness_beyond_chance"])
 
 
-def _shown(record: Record, number: str) -> Any:
-    """A number of a record; None where it says no more than chance."""
-    return record[number] if number == DRIFT or _beyond(record) else None
-
-
 def show_alike(count: int, layers: int) -> str:
     """How many of the layers have structure, in words."""
     beginning = f"{count or 'None'} of {counted(layers, 'layer')} {'is' if count == 1 else 'are'}"
     return f"{beginning} more like the closed form than independent filters are"
-
-
-def _size(record: Record) -> str:
-    return str(record["kernel_size"]).replace("x", "×")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +93,8 @@ class WatchedReport:
                 sigma = page.number(record["sigma"])
                 sigmas.append(sigma if _beyond(record) or record["sigma"] is None else f"({sigma})")
             likeness = f"{page.number(first['likeness'])} → {page.number(last['likeness'])}"
-            row = [f"{number}. {first['name']}", _size(first), str(first["filters"]), " → ".join(sigmas), likeness]
+            size = pictures.shown_size(self.watched.start[first["name"]].shape[1:])
+            row = [f"{number}. {first['name']}", size, str(first["filters"]), " → ".join(sigmas), likeness]
             shown = "–" if since is None else "start" if since == first["step"] else str(since)
             rows.append([*row, page.number(last["likeness_chance"]), page.number(last[DRIFT]), shown])
         return rows
@@ -117,28 +109,29 @@ class WatchedReport:
     def page(self, *, command: str = "") -> str:
         """The HTML page, which ends with its source and the `command` that made it."""
         watched, layers = self.watched, self.layers
-        sizes = " and ".join(dict.fromkeys(_size(layer[0]) for layer in layers))
+        head, *rows = self.table()
+        sizes = " and ".join(dict.fromkeys(row[1] for row in rows))
         what = f"{watched.source} while it trained: {counted(len(layers), 'depthwise layer')} of {sizes} filters, "
         what += f"{counted(len(watched), 'moment')} from step {watched.steps[0]} to {watched.steps[-1]}"
         what += f"; here are {len(self.moments)}, evenly spaced." if len(self.moments) < len(watched) else "."
-        head, *rows = self.table()
         cells = [[page.numbered(i, layers[i][0]["name"]), *row[1:]] for i, row in enumerate(rows)]
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
         data = [_layer_data(records, self.moments) for records in layers]
         settings = {"palette": pictures.palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
-        sections = [
-            page.heading(self.label, page.text(self.finding)),
+        folder = watched[0].path.parent
+        source = Source(str(folder), files_sha256(folder, [folder / START, *(moment.path for moment in watched)]))
+        return page.page(
+            self.label,
             f"<p>{page.text(what)}</p>",
             *map(page.note, watched.notes),
             _player(self),
             _over_time(self),
-            f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells, sortable=True)}',
+            f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells)}',
             page.embedded_json("settings", settings),
-        ]
-        folder = watched[0].path.parent
-        source = Source(str(folder), files_sha256(folder, [folder / START, *(moment.path for moment in watched)]))
-        origin, scripts = page.Origin((source,), command), ["drawing.js", "watched.js"]
-        return page.page(f"{self.label} · filtercov", "\n".join(sections), origin=origin, scripts=scripts)
+            lead=self.finding,
+            origin=page.Origin((source,), command),
+            scripts=["drawing.js", "watched.js"],
+        )
 
 
 def most_moments(watched: Watched) -> int:
@@ -195,7 +188,10 @@ def _over_time(run: WatchedReport) -> str:
     }
     figures = []
     for name, (number, caption) in drawn.items():
-        lines = [[(record["step"], _shown(record, number)) for record in records] for records in run.layers]
+        lines: list[list[tuple[float, Any]]] = [  # None where a number says no more than chance
+            [(record["step"], record[number] if number == DRIFT or _beyond(record) else None) for record in records]
+            for records in run.layers
+        ]
         found = [value for line in lines for _, value in line if value is not None]
         y = log_axis(found) if name == "σ" else round_axis(0.0, max(found, default=1.0) or 1.0)
         plot = Plot(over(run.steps), y, label=f"{name} of each layer over time", x_label="step", y_label=name)
