@@ -25,7 +25,15 @@ from filtercov.lab.report.groups import (
     with_baselines,
 )
 from filtercov.lab.report.page import text
-from filtercov.lab.report.results_statistics import Summary, paired_difference, summarise, t_quantile, welch_interval
+from filtercov.lab.report.results_statistics import (
+    Difference,
+    Summary,
+    paired_difference,
+    seeds_needed,
+    summarise,
+    t_quantile,
+    welch_interval,
+)
 from filtercov.lab.training import TrainConfig
 
 UNIFORM = {0: 50.0, 1: 51.2, 2: 53.9}
@@ -61,6 +69,16 @@ def test_quantiles_are_scipys_for_every_number_of_degrees_of_freedom(level):
     np.testing.assert_allclose(found, stats.t.ppf((1 + level) / 2, df), rtol=1e-11)
 
 
+@pytest.mark.parametrize("std", [0.5, 0.8, 1.7, 3.0])
+def test_about_so_many_seeds_decide_four_of_five_times(std):
+    def power(n: int) -> float:
+        return stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, math.sqrt(n) / std)
+
+    n = seeds_needed(Difference(-1.0, std, 3))
+    assert power(n - 2) < 0.8 < power(n + 1)
+    assert seeds_needed(Difference(2.0, 2 * std, 5)) == n
+
+
 def runs(*ends: float, step: float | None = None, filters=None) -> list[FinishedRun]:
     return [FinishedRun(seed, (end - 5, end - 6, end), step, filters or {}) for seed, end in enumerate(ends)]
 
@@ -79,11 +97,22 @@ def test_the_answer_says_who_is_ahead_since_when_and_what_is_too_few_to_tell():
     assert first == f"ours ends 2.90 points above own, [{low:+.2f}, {high:+.2f}], n = 3; ahead from epoch 1."
     assert "points below own" in second
     assert "behind from epoch 1" in second
-    for ours, said in ((runs(63.0, 59.5, 64.0), "n = 3: too few to tell."), (runs(61.0), "(one seed: no verdict).")):
-        assert answer(beside_first({"own": own, "ours": ours})).endswith(said)
+    for ours, said in (
+        (runs(63.0, 59.5, 64.0), "n = 3: too few to tell; about"),
+        (runs(62.0, 59.05, 62.0), "too few to tell; not even 200 seeds would be enough"),
+        (runs(61.0), "(one seed: no verdict)."),
+    ):
+        assert said in answer(beside_first({"own": own, "ours": ours}))
     late = [FinishedRun(seed, (60.0, 50.0, 64.0 + 1.1 * seed)) for seed in range(3)]
     assert "; ahead from epoch 3." in answer(beside_first({"own": own, "late": late}))  # and in the first, not since
     assert answer(beside_first({"own": runs(60.0, 62.0)})) == "own reaches 61.00 ± 1.41 % (2 seeds)."
+
+
+def test_the_answer_names_the_time_that_freezing_saves():
+    trained, frozen = Group("closed-form", runs(60.0, 61.0, 62.0, step=0.2)), runs(59.5, 60.5, 61.5, step=0.15)
+    said = answer([trained, Group("closed-form, frozen", frozen, trained)])
+    assert "0.50 points below closed-form, in 25% less time a step" in said
+    assert "time" not in answer([trained, Group("other", frozen, trained)])
 
 
 def test_the_table_pairs_seeds_names_the_papers_distance_and_leaves_out_what_is_empty():

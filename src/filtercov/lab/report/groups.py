@@ -28,9 +28,11 @@ from filtercov.lab.report.charts import COLOURS, Series, line_chart
 from filtercov.lab.report.pictures import filters_picture
 from filtercov.lab.report.results_statistics import (
     METHOD,
+    MOST_SEEDS,
     Difference,
     Summary,
     paired_difference,
+    seeds_needed,
     show_seeds,
     summarise,
     welch_interval,
@@ -93,6 +95,12 @@ class Group:
             return None
         return round(self.paper.mean - self.baseline.paper.mean, 2)
 
+    @property
+    def step_seconds(self) -> float | None:
+        """The mean time of a step, where it is known."""
+        times = [run.step_seconds for run in self.runs if run.step_seconds]
+        return float(np.mean(times)) if times else None
+
 
 G = TypeVar("G", bound=Group)
 K = TypeVar("K")
@@ -130,11 +138,16 @@ def sentence(group: Group) -> str:
     assert d is not None
     paper = "" if group.paper_difference is None else f", in the paper {group.paper_difference:+.2f}"
     words = f"{group.label} ends {abs(d.mean):.2f} points {'above' if d.mean >= 0 else 'below'} {other.label}"
+    if group.label == f"{other.label}, frozen" and group.step_seconds and other.step_seconds:
+        share = group.step_seconds / other.step_seconds
+        words += f", in {abs(1 - share):.0%} {'less' if share < 1 else 'more'} time a step"
     if not (bounds := d.bounds()):
         return f"{words} ({'one seed' if d.n == 1 else 'no spread'}: no verdict){paper}."
     words += f", [{bounds[0]:+.2f}, {bounds[1]:+.2f}], n = {d.n}{paper}"
     if not d.sign:
-        return f"{words}: too few to tell."
+        needed = seeds_needed(d)
+        seeds = f"about {needed}" if needed else f"not even {MOST_SEEDS}"
+        return f"{words}: too few to tell; {seeds} seeds would be enough for a difference of that size."
     ours, theirs = (np.mean([run.curve for run in each.runs], axis=0) for each in (group, other))
     not_yet = np.flatnonzero(d.sign * (ours - theirs) <= 0)
     since = f"; {'ahead' if d.sign > 0 else 'behind'} from epoch {not_yet[-1] + 2 if len(not_yet) else 1}"
@@ -156,8 +169,7 @@ def group_table(groups: Sequence[Group]) -> Table:
     """Accuracy, paired difference, the paper's number and time a step of each group."""
     rows = []
     for group in groups:
-        measured, paper, found = group.measured, group.paper, group.difference
-        times = [1000 * run.step_seconds for run in group.runs if run.step_seconds]
+        measured, paper, found, seconds = group.measured, group.paper, group.difference, group.step_seconds
         rows.append(
             {
                 "runs": group.label,
@@ -166,7 +178,7 @@ def group_table(groups: Sequence[Group]) -> Table:
                 "n": len(group.runs),
                 "the paper's": paper,
                 "from the paper's": welch_interval(measured, paper) if measured and paper else None,
-                "ms a step": f"{np.mean(times):.0f}" if times else None,
+                "ms a step": f"{1000 * seconds:.0f}" if seconds else None,
             }
         )
     return tabulate(rows)

@@ -9,11 +9,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
 CONFIDENCE = 0.95
 INTERVAL = f"{CONFIDENCE:.0%} interval"
+MOST_SEEDS = 200  # worth naming
 METHOD = (
     f"Differences are means over the n seeds that both sides have, in brackets Student's {INTERVAL} for independent "
     "and normal differences. One seed: no interval, no verdict."
@@ -114,6 +116,14 @@ def show_seeds(counts: Iterable[int]) -> str:
     if found == [1]:
         return "one seed each"
     return f"mean ± standard deviation over {f'{found[0]} to ' * (len(found) > 1)}{found[-1]} seeds"
+
+
+def seeds_needed(found: Difference, *, wanted: float = 0.8) -> int | None:
+    """About how many seeds tell a true difference of that size and spread with probability `wanted`, if few enough."""
+    beyond = NormalDist().inv_cdf(wanted)  # the mean is normal; the critical value counts as known
+    ratio = abs(found.mean) / (found.std or math.inf)
+    counts = range(2, MOST_SEEDS + 1)
+    return next((n for n in counts if ratio * math.sqrt(n) >= t_quantile(CONFIDENCE, n - 1) + beyond), None)
 
 
 @lru_cache
