@@ -85,14 +85,13 @@ class Augment:
     cutmix: float = 0.0  # α; where both are on, each image draws one
 
     def __post_init__(self) -> None:
-        for name in ("flip", "operation_probability", "erasing"):
-            _require(0.0 <= getattr(self, name) <= 1.0, f"{name} is a probability", getattr(self, name))
-        if self.random_resized_crop is not None:
-            low, high = self.random_resized_crop
-            _require(0 < low <= high <= 1, "random_resized_crop is a range within (0, 1]", self.random_resized_crop)
-            _require(self.crop_padding == 0, "crop_padding must be 0 with random_resized_crop", self.crop_padding)
-        if self.randaugment is not None:
-            _require(0 <= self.randaugment[1] < STRENGTHS, "randaugment is (count, 0 … 30)", self.randaugment)
+        shares = (self.flip, self.operation_probability, self.erasing)
+        low, high = self.random_resized_crop or (1.0, 1.0)
+        _, magnitude = self.randaugment or (0, 0)
+        if not (all(0 <= share <= 1 for share in shares) and 0 < low <= high <= 1 and 0 <= magnitude < STRENGTHS):
+            raise DataError(f"probabilities lie in [0, 1], areas in (0, 1], magnitudes in 0 … 30, got {self}")
+        if self.crop_padding and self.random_resized_crop:
+            raise DataError(f"crop_padding must be 0 with random_resized_crop, got {self}")
 
     @classmethod
     def preset(cls, name: Preset) -> "Augment":
@@ -210,13 +209,10 @@ class Augment:
         weight = blended_weight.to(values).view(-1, 1, 1, 1)
         result = torch.where(inside, theirs, mine) * weight + theirs * (1.0 - weight)
         kept = (1.0 - boxes[:, 2].double() * boxes[:, 3] / (height * width)) * blended_weight
-        soft = soften(targets[own], targets[partners], kept, num_classes=num_classes)
+        kept = kept.to(targets.device, torch.float32).view(-1, 1)
+        one_hot = torch.eye(num_classes, device=targets.device)
+        soft = one_hot[targets[own]] * kept + one_hot[targets[partners]] * (1.0 - kept)
         return result.contiguous(memory_format=torch.channels_last), soft
-
-
-def _require(condition: bool, what: str, value: object) -> None:
-    if not condition:
-        raise DataError(f"{what}, got {value}")
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -240,11 +236,9 @@ def erase_(images: Tensor, chosen: Tensor, box_draws: Tensor) -> Tensor:
     Random erasing: Zhong et al., 2020 (arXiv 1708.04896).
     """
     height, width = images.shape[-2:]
-    rows = chosen.nonzero().squeeze(1)
-    boxes, found = geometry.random_boxes(box_draws[rows], height, width, scale=(0.02, 0.33), ratio=(0.3, 3.3))
-    inside = (_rectangles(boxes, height, width) & found.view(-1, 1, 1)).unsqueeze(1).to(images.device)
-    rows = rows.to(images.device)
-    return images.index_copy_(0, rows, images.index_select(0, rows).masked_fill_(inside, 0.0))
+    boxes, found = geometry.random_boxes(box_draws, height, width, scale=(0.02, 0.33), ratio=(0.3, 3.3))
+    inside = _rectangles(boxes, height, width) & (chosen & found).view(-1, 1, 1)
+    return images.masked_fill_(inside.unsqueeze(1).to(images.device), 0.0)
 
 
 def cut_boxes(weight: Tensor, centre: Tensor, height: int, width: int) -> Tensor:
@@ -255,18 +249,6 @@ def cut_boxes(weight: Tensor, centre: Tensor, height: int, width: int) -> Tensor
     top, bottom = (y - half_height).clamp(0, height), (y + half_height).clamp(0, height)
     left, right = (x - half_width).clamp(0, width), (x + half_width).clamp(0, width)
     return torch.stack([top, left, bottom - top, right - left], dim=1)
-
-
-def soften(targets: Tensor, partners: Tensor, kept: Tensor, *, num_classes: int) -> Tensor:
-    """Float32 targets (N, num_classes): `kept` of one's own class, the rest of the partner's.
-
-    >>> soften(torch.tensor([0]), torch.tensor([2]), torch.tensor([0.75]), num_classes=3).tolist()
-    [[0.75, 0.0, 0.25]]
-    """
-    kept = kept.to(targets.device, torch.float32).view(-1, 1)
-    soft = torch.zeros(len(targets), num_classes, device=targets.device)
-    soft.scatter_(1, targets.view(-1, 1), kept)
-    return soft.scatter_add_(1, partners.view(-1, 1), 1.0 - kept)
 
 
 def _rectangles(boxes: Tensor, height: int, width: int) -> Tensor:

@@ -100,13 +100,11 @@ class ImageArrays:
         """
         values = self.images[:: max(1, len(self) // 10_000)]
         levels = np.arange(256) / 255
-        means, stds = [], []
-        for channel in range(values.shape[3]):
-            weights = np.bincount(values[..., channel].ravel(), minlength=256) / values[..., channel].size
-            mean = float(weights @ levels)
-            means.append(mean)
-            stds.append(float(np.sqrt(weights @ (levels - mean) ** 2)) or 1.0)  # a constant channel is not scaled
-        return tuple(means), tuple(stds)
+        counts = [np.bincount(channel.ravel(), minlength=256) for channel in np.moveaxis(values, 3, 0)]
+        shares = [count / count.sum() for count in counts]
+        means = [float(share @ levels) for share in shares]
+        variances = [share @ (levels - mean) ** 2 for share, mean in zip(shares, means, strict=True)]
+        return tuple(means), tuple(float(np.sqrt(variance)) or 1.0 for variance in variances)  # 1 for constant ones
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,15 @@ images are streamed: decoded by worker processes while the model trains.
 """
 
 import hashlib
+import io
 import os
 import re
+import warnings
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,13 +23,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from filtercov.errors import DataError
 from filtercov.files import Lock, atomic_write, cache_directory
 from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource, Request
-from filtercov.lab.data.decode import UnreadableError, crop_and_resize, fit_square, read_image
 from filtercov.lab.data.geometry import crop_boxes
 from filtercov.printable import counted
 
@@ -40,7 +43,8 @@ _NORMALISATION = {  # ImageNet's mean and standard deviation, by channels
 _SAMPLED = 64  # training images, to find size and channels of all
 _CACHE_VERSION = 6  # of its format and of how images are decoded: part of the fingerprint
 
-_IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 # What is above the split nearest to the top, the split, and the class (None for what is directly in the split).
 _PLACE = re.compile(r"(|.*?/)(train|val|test)/(?:([^/]+)/)?.*", re.DOTALL)
 _CLUTTER = re.compile(r"(^|/)(\.|__MACOSX(/|$)|@eaDir(/|$))")  # hidden, or left by macOS and Synology
@@ -92,7 +96,7 @@ class Tree:
         self.path = path
         try:
             self.zipped = path.is_file()
-            stamps = _zip_stamps(path) if self.zipped else _directory_stamps(path)
+            stamps = dict(_files_of_zip(path) if self.zipped else _files_of_directory(path))
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise DataError(
                 f"{path} cannot be read as a directory or zip of images: {error}; repair that or name another"
@@ -106,8 +110,7 @@ class Tree:
 
     def labels(self, files: Iterable[ImageFile]) -> NDArray[np.int64]:
         """The number of each file's class, (N,)."""
-        numbers = {label: number for number, label in enumerate(self.classes)}
-        return np.array([numbers[file.label] for file in files], dtype=np.int64)
+        return np.searchsorted(self.classes, [file.label for file in files]).astype(np.int64)  # classes are sorted
 
 
 @lru_cache(maxsize=4)
@@ -116,32 +119,30 @@ def _opened(tree: Tree, process: int) -> zipfile.ZipFile:  # noqa: ARG001
     return zipfile.ZipFile(tree.path)
 
 
-def _zip_stamps(path: Path) -> dict[str, str]:
+def _files_of_zip(path: Path) -> Iterator[tuple[str, str]]:
+    """The path of each file and directory in a zip, and its stamp."""
     with zipfile.ZipFile(path) as archive:
-        files = archive.NameToInfo.items()
-        return {name: f"{info.file_size} {info.CRC}" for name, info in files if not _CLUTTER.search(name)}
+        for name, info in archive.NameToInfo.items():
+            if not _CLUTTER.search(name):
+                yield name, f"{info.file_size} {info.CRC}"
 
 
-def _directory_stamps(root: Path) -> dict[str, str]:
-    """The stamp of each file, by its path from `root`, and an empty one for each directory, whose path ends in `/`.
+def _files_of_directory(root: Path, above: str = "") -> Iterator[tuple[str, str]]:
+    """The path from `root` of each file, with its stamp, and of each directory, which ends in `/`, with none.
 
     What cannot be listed or is a link to nothing is an error: skipping it could drop a class silently.
     """
-    stamps: dict[str, str] = {}
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        above = f"{Path(folder).relative_to(root).as_posix()}/".removeprefix("./")
-        folders[:] = [name for name in folders if not _CLUTTER.search(name)]
-        stamps |= {f"{above}{name}/": "" for name in folders}
-        for name in names:
-            if not _CLUTTER.search(name):
-                # A copy can keep size and time of what it replaces, but not the inode and its own time.
-                file = (Path(folder) / name).stat()
-                stamps[above + name] = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {file.st_ino}"
-    return stamps
+    for entry in [*os.scandir(root / above)]:
+        path = above + entry.name
+        if _CLUTTER.search(entry.name):
+            continue
+        if entry.is_dir():
+            yield f"{path}/", ""
+            yield from _files_of_directory(root, f"{path}/")
+        else:
+            # A copy can keep size and time of what it replaces, but not the inode and its own time.
+            file = entry.stat()
+            yield path, f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {file.st_ino}"
 
 
 def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[ImageFile]]:
@@ -156,7 +157,7 @@ def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[Image
     [('train', 'cat'), ('train', 'dog'), ('test', 'cat'), ('test', 'dog')]
     """
     found = [(path, *match.groups()) for path in sorted(stamps) if (match := _PLACE.fullmatch(path))]
-    images = [place for place in found if place[0].lower().endswith(_IMAGES)]
+    images = [place for place in found if place[0].lower().endswith(_EXTENSIONS)]
     tops = {above for _, above, split, label in images if split == "train" and label}
     if not tops:
         raise DataError(f"{source} holds no train/CLASS/image files; arrange it as train/CLASS/*, test/CLASS/*")
@@ -175,9 +176,9 @@ def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[Image
     if "test" not in splits:
         raise DataError(f"{source} holds no test/CLASS or val/CLASS images; set some apart to measure accuracy with")
     trained = {file.label for file in splits["train"]}
-    for _, above, split, label in found:
-        if above == nearest and split == "train" and label and label not in trained:
-            raise DataError(f"{source}: the class train/{label} holds no images; fill it or remove it")
+    below = {label for _, above, split, label in found if above == nearest and split == "train" and label}
+    if below > trained:
+        raise DataError(f"{source}: the class train/{min(below - trained)} holds no images; fill it or remove it")
     if len(trained) < 2:
         raise DataError(
             f"{source} needs two classes or more, each a train/CLASS, got {min(trained)} alone; directories below a "
@@ -188,6 +189,63 @@ def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[Image
     return splits
 
 
+# --- From a file to an upright picture of 8 bits per channel, cropped and scaled ---
+
+
+class UnreadableError(Exception):
+    """A file that cannot be read as an image; the message names it and says why."""
+
+
+def read_image(read: Callable[[str], bytes], path: str, *, channels: int | None = None) -> Image.Image:
+    """The RGB (3 channels) or grey (1) image of a file, upright, 8 bits per channel; None: grey if stored so.
+
+    `read` gives the file's content. Of an animation it is the first picture; transparency is dropped.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of what it repairs or doubts (damaged metadata, a picture so large that it may be meant to
+            # exhaust memory). Only the last is a reason to stop.
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = _decode(read(path))
+            grey = channels == 1 or (channels is None and image.mode in ("1", "L", "LA"))
+            return image.convert("L" if grey else "RGB")
+    except UnidentifiedImageError:
+        raise UnreadableError(f"{path}: not an image of a known format ({', '.join(FORMATS)})") from None
+    except Exception as error:  # a damaged file can raise nearly anything, from OSError to struct.error
+        raise UnreadableError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def _decode(content: bytes) -> Image.Image:
+    image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
+    image.load()
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise ValueError("its pixels are floats or 32-bit integers, of unknown range; store it with 8 or 16 bits")
+    with suppress(Exception):  # damaged metadata can raise nearly anything, and the pixels are sound
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        # Of 16 bits the high byte, which is what Pillow keeps of deeper RGB; `convert` would clip at 255.
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image
+
+
+def fit_square(image: Image.Image, size: int, *, crop_share: float = 1.0) -> Image.Image:
+    """The central square, `crop_share` of the shorter side, scaled to size × size.
+
+    >>> fit_square(Image.new("RGB", (40, 20)), 10).size
+    (10, 10)
+    """
+    side = max(1, round(min(image.size) * crop_share))
+    return crop_and_resize(image, ((image.height - side) // 2, (image.width - side) // 2, side, side), size)
+
+
+def crop_and_resize(image: Image.Image, box: tuple[int, int, int, int], size: int) -> Image.Image:
+    """The box (top, left, height, width) of an image, scaled to size × size, antialiased bilinear."""
+    top, left, height, width = box
+    # Cropped first: with resize's own `box` the filter would see beyond it, as torchvision's does not.
+    return image.crop((left, top, left + width, top + height)).resize((size, size), Image.Resampling.BILINEAR)
+
+
 def _typical_shape(tree: Tree) -> tuple[int, int, int]:
     """The commonest height and width of some training images spread over the folder, and their channels.
 
@@ -195,26 +253,15 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
     """
     files = tree.splits["train"]
     shapes: Counter[tuple[int, int]] = Counter()
-    channels, unreadable = 1, []
+    channels = 1
     for file in files[:: max(1, len(files) // _SAMPLED)]:
-        try:
+        with suppress(UnreadableError):  # an error when it is decoded for use
             image = read_image(tree.read, file.path)
-        except UnreadableError as error:
-            unreadable.append(error)
-            continue  # an error when it is decoded for use
-        shapes[image.height, image.width] += 1
-        channels = max(channels, len(image.getbands()))
+            shapes[image.height, image.width] += 1
+            channels = max(channels, len(image.getbands()))
     if not shapes:
-        raise _refusal(tree, unreadable)
+        raise DataError(f"{tree.path}: {files[0].path} and all others looked at cannot be read; repair or remove them")
     return *shapes.most_common(1)[0][0], channels
-
-
-def _refusal(tree: Tree, unreadable: Sequence[UnreadableError]) -> DataError:
-    named = [str(error) for error in unreadable[:10]]
-    if len(unreadable) > 10:
-        named.append(f"and {len(unreadable) - 10} more")
-    count = counted(len(unreadable), "image")
-    return DataError(f"{count} of {tree.path} cannot be read ({'; '.join(named)}); repair or remove them")
 
 
 # --- What is kept in the cache ---
@@ -254,7 +301,7 @@ def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
     everything = [file for files in tree.splits.values() for file in files]
 
     def decode(path: Path) -> None:
-        unreadable = []
+        unreadable: list[str] = []
         # Written, not mapped: a full disk is then an error and not a signal that ends the process.
         with path.open("wb") as pixels:
             for file in everything:
@@ -262,9 +309,11 @@ def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
                     image = read_image(tree.read, file.path, channels=channels)
                     pixels.write(fit_square(image, size).tobytes())
                 except UnreadableError as error:
-                    unreadable.append(error)
+                    unreadable.append(str(error))
         if unreadable:
-            raise _refusal(tree, unreadable)
+            named = "; ".join(unreadable[:10]) + (f"; and {len(unreadable) - 10} more" if unreadable[10:] else "")
+            count = counted(len(unreadable), "image")
+            raise DataError(f"{count} of {tree.path} cannot be read ({named}); repair or remove them")
 
     fingerprint = _sha256([repr((_CACHE_VERSION, size, channels)), *_stamped(everything)])[:24]
     kept = _kept(f"folders/{tree.path.name[:40]}-{fingerprint}", decode)
@@ -272,11 +321,9 @@ def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
         pixels = np.memmap(kept, np.uint8, mode="r", shape=(len(everything), size, size, channels))
     except (OSError, ValueError) as error:
         raise DataError(f"the decoded images in {kept} cannot be read ({error}); delete that file") from error
-    arrays, start = {}, 0
-    for split, files in tree.splits.items():
-        arrays[split] = ImageArrays(pixels[start : start + len(files)], tree.labels(files), tree.classes)
-        start += len(files)
-    return arrays
+    ends = np.cumsum([len(files) for files in tree.splits.values()])
+    parts = zip(tree.splits.items(), np.split(pixels, ends[:-1]), strict=True)
+    return {split: ImageArrays(images, tree.labels(files), tree.classes) for (split, files), images in parts}
 
 
 # --- Large images ---

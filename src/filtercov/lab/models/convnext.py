@@ -6,8 +6,9 @@ halves, so 32 pixels become 16, 8, 4, 2 with patches of 2. timm's `patch_size=2`
 1 pixels): `convnext_atto_p2_s2` is that network. docs/training.md says why `p2` alone means the other.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -99,18 +100,13 @@ class Block(nn.Module):
         return self.drop_path(branch * self.gamma.view(1, -1, 1, 1)) + x  # type: ignore[no-any-return]
 
 
-class Perceptron(nn.Module):
+class Perceptron(nn.Sequential):
     """Channels to four times as many, GELU, and back: as 1×1 convolutions on NCHW or linear layers on NHWC."""
 
     def __init__(self, width: int, *, pointwise_convs: bool) -> None:
-        super().__init__()
-        self.fc1: nn.Module = nn.Conv2d(width, 4 * width, 1) if pointwise_convs else nn.Linear(width, 4 * width)
-        self.act = nn.GELU()
-        self.fc2: nn.Module = nn.Conv2d(4 * width, width, 1) if pointwise_convs else nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The channel-mixed map, same shape."""
-        return self.fc2(self.act(self.fc1(x)))  # type: ignore[no-any-return]
+        product = partial(nn.Conv2d, kernel_size=1) if pointwise_convs else nn.Linear
+        layers = {"fc1": product(width, 4 * width), "act": nn.GELU(), "fc2": product(4 * width, width)}
+        super().__init__(OrderedDict(layers))
 
 
 class FastBlock(FusedBlock, Block):
@@ -118,21 +114,6 @@ class FastBlock(FusedBlock, Block):
 
     mlps = (Perceptron,)
     norms = (nn.LayerNorm, LayerNorm2d)
-
-
-class Stage(nn.Module):
-    """A downsampling (when `stride` is 2) and the blocks of one resolution."""
-
-    def __init__(self, in_width: int, width: int, *, stride: int, blocks: Sequence[Block]) -> None:
-        super().__init__()
-        self.downsample: nn.Module = nn.Identity()
-        if stride > 1:
-            self.downsample = nn.Sequential(LayerNorm2d(in_width), nn.Conv2d(in_width, width, stride, stride=stride))
-        self.blocks = nn.Sequential(*blocks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The (N, width, H / stride, W / stride) map."""
-        return self.blocks(self.downsample(x))  # type: ignore[no-any-return]
 
 
 class Head(nn.Module):
@@ -163,15 +144,17 @@ class ConvNeXt(nn.Module):
         widths = [size.width * factor // spec.divide for factor in (1, 2, 4, 8)]
         rates = iter(depth_rates(drop_path_rate, sum(size.depths)))
 
-        self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, widths[0], spec.patch_size, stride=spec.patch_size), LayerNorm2d(widths[0])
-        )
-        stages = []
-        for index, (width, depth) in enumerate(zip(widths, size.depths, strict=True)):
-            stride = 2 if index > 0 else spec.first_stride
-            blocks = [FastBlock(width, spec, drop_path_rate=next(rates)) for _ in range(depth)]
-            stages.append(Stage(widths[max(index - 1, 0)], width, stride=stride, blocks=blocks))
-        self.stages = nn.Sequential(*stages)
+        patches = nn.Conv2d(in_channels, widths[0], spec.patch_size, stride=spec.patch_size)
+        self.stem = nn.Sequential(patches, LayerNorm2d(widths[0]))
+        self.stages = nn.Sequential()
+        before = widths[0]
+        for width, depth, stride in zip(widths, size.depths, (spec.first_stride, 2, 2, 2), strict=True):
+            blocks = nn.Sequential(*(FastBlock(width, spec, drop_path_rate=next(rates)) for _ in range(depth)))
+            downsample: nn.Module = nn.Identity()
+            if stride > 1:
+                downsample = nn.Sequential(LayerNorm2d(before), nn.Conv2d(before, width, stride, stride=stride))
+            self.stages.append(nn.Sequential(OrderedDict(downsample=downsample, blocks=blocks)))
+            before = width
         self.head = Head(widths[-1], num_classes)
         self.apply(_init_weights_)
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users kn
 
 from filtercov.errors import ConfigError, DivergedError, TrainingInterrupted
 from filtercov.files import flush
-from filtercov.lab.training.batches import Batches, Totals, autocast, count_correct, evaluate, new_sums
+from filtercov.lab.training.batches import Batches, Totals, autocast, evaluate, new_sums, tally
 from filtercov.lab.training.config import FORMAT, TrainConfig, learning_rate, whole
 from filtercov.lab.training.distributed import World, current_world
 from filtercov.lab.training.progress import Progress, Snapshot, StopRequest, duration
@@ -194,10 +194,8 @@ class _Loop:
             nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_grad)
         state.scaler.step(state.optimizer)
         state.scaler.update()
-        if state.ema:
-            state.ema.update_(state.model)
-        count = torch.tensor(float(len(images)), device=self._device)
-        return torch.stack([loss.detach() * count, count_correct(logits.detach(), targets), count, count * 0.0])
+        state.average_()
+        return tally(loss.detach() * len(images), logits.detach(), targets)
 
     def _look(self, sums: Tensor, *, log: bool) -> float:
         """Return the mean loss since the last look; stop if asked to, or if it is not finite."""
@@ -207,8 +205,8 @@ class _Loop:
         mean = float(loss / images)
         if not math.isfinite(mean):
             raise self._diverged(f"the loss became {mean}")
-        for totals in (state.totals, state.interval):
-            totals.add(loss, correct, images)
+        new = Totals(loss, correct, images)
+        state.totals, state.interval = state.totals + new, state.interval + new
         if log:
             self._record({"event": "step", "step": state.step, "loss": state.interval.mean_loss, "lr": self._lr()})
             state.interval = Totals()
@@ -220,7 +218,7 @@ class _Loop:
         """Evaluate, record the epoch and move to the next."""
         state, totals = self.state, self.state.totals
         test = self._evaluate(state.model)
-        ema = self._evaluate(state.ema.model) if state.ema else None
+        ema = self._evaluate(state.ema) if state.ema is not None else None
         record = {
             "event": "epoch",
             "epoch": state.epoch + 1,
@@ -262,8 +260,8 @@ class _Loop:
     def _save_weights(self) -> str:
         """Write the weights under the model's own names; return their checksum."""
         state, place = self.state, {"epoch": self.state.epoch, "step": self.state.step}
-        if state.ema:
-            save_checkpoint(self.run.ema, state.ema.model.state_dict(), place)
+        if state.ema is not None:
+            save_checkpoint(self.run.ema, state.ema.state_dict(), place)
         return save_checkpoint(self.run.checkpoint, state.model.state_dict(), place)
 
     def finish(self, on_finish: OnFinish | None) -> FitResult:

@@ -65,31 +65,8 @@ def _without_decay(model: nn.Module) -> set[str]:
     }
 
 
-class Ema:
-    """A copy of a model whose weights and buffers are the exponential moving average of the model's.
-
-    Not `torch.optim.swa_utils.AveragedModel`, which copies at its first update, so that resuming needs its counter, and
-    rounds integer buffers or leaves out BatchNorm's statistics.
-    """
-
-    def __init__(self, model: nn.Module, *, decay: float) -> None:
-        self.decay = decay
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
-
-    @torch.no_grad()
-    def update_(self, model: nn.Module) -> None:
-        """Move the average towards the model's weights; integer buffers (counters) are copied."""
-        here, there = (module.state_dict(keep_vars=True) for module in (self.model, model))
-        pairs = {id(average): (average, there[name]) for name, average in here.items()}  # tied weights once
-        for average, current in pairs.values():
-            if average.is_floating_point():
-                average.lerp_(current, 1.0 - self.decay)
-            else:
-                average.copy_(current)
-
-
 class TrainingState:
-    """The model, the optimiser's and the EMA's state, and the place in the sequence of batches.
+    """The model, its moving average if asked for, the optimiser's state, and the place in the sequence of batches.
 
     No random state is kept: each step seeds the generator from (seed, step, rank).
     """
@@ -99,7 +76,8 @@ class TrainingState:
         self.model, self.batches = model, batches  # of an epoch
         self.optimizer = build_optimizer(model, config)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "float16")
-        self.ema = Ema(model, decay=config.ema_decay) if config.ema_decay is not None else None
+        self.decay = config.ema_decay
+        self.ema = None if self.decay is None else copy.deepcopy(model).eval().requires_grad_(False)
         self.epoch, self.batch = 0, 0  # batches of this epoch already trained on
         self.totals = Totals()  # of this epoch's training batches
         self.interval = Totals()  # of those since the last logged step
@@ -111,6 +89,23 @@ class TrainingState:
         """Steps done since the beginning of the run."""
         return self.epoch * self.batches + self.batch
 
+    @torch.no_grad()
+    def average_(self) -> None:
+        """Move the EMA weights, if any, towards the model's; integer buffers (counters) are copied.
+
+        Not `torch.optim.swa_utils.AveragedModel`, which copies at its first update, so that resuming needs its counter,
+        and rounds integer buffers or leaves out BatchNorm's statistics.
+        """
+        if self.ema is None or self.decay is None:
+            return
+        here, there = (module.state_dict(keep_vars=True) for module in (self.ema, self.model))
+        pairs = {id(average): (average, there[name]) for name, average in here.items()}  # tied weights once
+        for average, current in pairs.values():
+            if average.is_floating_point():
+                average.lerp_(current, 1.0 - self.decay)
+            else:
+                average.copy_(current)
+
     def tensors(self) -> dict[str, Tensor]:
         """The tensors to save: `model.…`, `optimizer.N.…` of the optimiser's N-th parameter, `ema.…`."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
@@ -118,8 +113,8 @@ class TrainingState:
             for key, value in self.optimizer.state[parameter].items():
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{index}.{key}"] = value
-        if self.ema:
-            tensors |= {f"ema.{name}": tensor for name, tensor in self.ema.model.state_dict().items()}
+        if self.ema is not None:
+            tensors |= {f"ema.{name}": tensor for name, tensor in self.ema.state_dict().items()}
         return tensors
 
     def values(self) -> dict[str, Any]:
@@ -138,8 +133,8 @@ class TrainingState:
     def restore_(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Continue from the output of `tensors` and `values`; each tensor takes the memory layout of the one here."""
         load_weights_(self.model, _under("model.", tensors))
-        if self.ema:
-            load_weights_(self.ema.model, _under("ema.", tensors))
+        if self.ema is not None:
+            load_weights_(self.ema, _under("ema.", tensors))
         moments = {
             index: {
                 key: _laid_out_like(parameter, value) for key, value in _under(f"optimizer.{index}.", tensors).items()
