@@ -21,7 +21,7 @@ Preset = Literal["none", "light", "randaugment", "cifar", "a1"]
 
 
 class Draws:
-    """Uniform numbers in [0, 1), one row per image; `*_weight` are Beta-distributed.
+    """The randomness of a batch of `count` images: uniform in [0, 1), a row per image; `*_weight` are Beta-distributed.
 
     They are drawn for the whole (global) batch on the CPU, before any image is touched, and do not depend on which
     operations are on. So a seed gives the same draws on any device, for any rank's share of the batch, and any setting.
@@ -67,15 +67,15 @@ class Augment:
 
     >>> augment = Augment.preset("cifar")
     >>> images = torch.randint(256, (8, 3, 32, 32), dtype=torch.uint8)
-    >>> draws = augment.draw(8, torch.Generator().manual_seed(0))
+    >>> draws = Draws(augment, 8, torch.Generator().manual_seed(0))
     >>> out, targets = augment(images, torch.arange(8), draws, num_classes=10)
     >>> out.shape, out.dtype, targets.dtype
     (torch.Size([8, 3, 32, 32]), torch.float32, torch.int64)
     """
 
     crop_padding: int = 0
-    random_resized_crop: tuple[float, float] | None = None  # range of the area
-    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)  # range of width / height of the resized crop
+    random_resized_crop: geometry.Range | None = None  # range of the area
+    crop_ratio: geometry.Range = (3 / 4, 4 / 3)  # range of width / height of the resized crop
     flip: float = 0.0  # probability
     randaugment: tuple[int, int] | None = None  # operations, magnitude of 0..30
     operation_probability: float = 1.0  # of each operation of RandAugment
@@ -132,15 +132,6 @@ class Augment:
     def mixes(self) -> bool:
         """Whether targets become (N, num_classes) distributions."""
         return self.mixup > 0 or self.cutmix > 0
-
-    def draw(self, count: int, generator: torch.Generator) -> Draws:
-        """Draw the randomness of a batch of `count` images.
-
-        >>> draws = Augment().draw(4, torch.Generator().manual_seed(0))
-        >>> draws.take(torch.tensor([2])).flip == draws.flip[2]
-        tensor([True])
-        """
-        return Draws(self, count, generator)
 
     def __call__(
         self,

@@ -65,15 +65,6 @@ class ImageArrays:
     classes: tuple[str, ...]
     crops_while_reading = False
 
-    def __post_init__(self) -> None:
-        images, labels, last = self.images, self.labels, len(self.classes) - 1
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
-            raise DataError(f"images must be uint8 (N, H, W, 1 or 3), got {images.dtype} {images.shape}; convert them")
-        if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
-            raise DataError(f"{len(images)} images need as many int64 labels, got {labels.dtype} {labels.shape}")
-        if len(labels) and not 0 <= labels.min() <= labels.max() <= last:
-            raise DataError(f"labels must lie in 0..{last}, one per class, got {labels.min()}..{labels.max()}")
-
     def __len__(self) -> int:
         return len(self.labels)
 

@@ -44,7 +44,7 @@ _SAMPLED = 64  # training images, to find size and channels of all
 _CACHE_VERSION = 6  # of its format and of how images are decoded: part of the fingerprint
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
+_IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 # What is above the split nearest to the top, the split, and the class (None for what is directly in the split).
 _PLACE = re.compile(r"(|.*?/)(train|val|test)/(?:([^/]+)/)?.*", re.DOTALL)
 _CLUTTER = re.compile(r"(^|/)(\.|__MACOSX(/|$)|@eaDir(/|$))")  # hidden, or left by macOS and Synology
@@ -157,7 +157,7 @@ def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[Image
     [('train', 'cat'), ('train', 'dog'), ('test', 'cat'), ('test', 'dog')]
     """
     found = [(path, *match.groups()) for path in sorted(stamps) if (match := _PLACE.fullmatch(path))]
-    images = [place for place in found if place[0].lower().endswith(_EXTENSIONS)]
+    images = [place for place in found if place[0].lower().endswith(_IMAGES)]
     tops = {above for _, above, split, label in images if split == "train" and label}
     if not tops:
         raise DataError(f"{source} holds no train/CLASS/image files; arrange it as train/CLASS/*, test/CLASS/*")

@@ -96,7 +96,7 @@ class BatchLoader:
         batches = _index_batches(len(self.arrays), self.batch_size, shuffled)
         for batch, indices in islice(enumerate(batches), start_batch, len(self)):
             count = len(indices)
-            draws = self.augment.draw(count, seeded_generator(_BATCH, self.seed, epoch, batch))
+            draws = Draws(self.augment, count, seeded_generator(_BATCH, self.seed, epoch, batch))
             own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
             # Partners come from the other end of the batch, whose order is random already.
             partners = count - 1 - own

@@ -104,9 +104,6 @@ class StochasticDepth(nn.Module):
         keep = 1.0 - self.rate
         return x * x.new_empty(x.shape[0], 1, 1, 1).bernoulli_(keep).div_(keep)
 
-    def extra_repr(self) -> str:  # noqa: D102
-        return f"rate={self.rate:g}"
-
 
 DROPOUTS[StochasticDepth] = "rate"
 

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
-from filtercov.errors import DataError
 from filtercov.lab.training.distributed import World
 from filtercov.lab.training.progress import StopRequest
 from filtercov.layers.running import evaluating
-from filtercov.printable import counted
 
 
 class Batches(Protocol):
@@ -75,12 +73,7 @@ def evaluate(
                 logits = model(images)
             sums += tally(F.cross_entropy(logits.float(), targets, reduction="sum"), logits, targets)
     loss, correct, seen, stopped = (world or World()).sum_(sums).tolist()
-    if stopped:
-        return None
-    if not seen:
-        which = counted(len(batches), "batch", "batches")
-        raise DataError(f"needed an image to measure accuracy with, got none in {which}; check that they can be read")
-    return Totals(loss, correct, seen)
+    return None if stopped else Totals(loss, correct, seen)
 
 
 def new_sums(device: torch.device) -> Tensor:

@@ -19,15 +19,7 @@ from filtercov.lab.training.batches import Batches, Totals, autocast, evaluate, 
 from filtercov.lab.training.config import FORMAT, TrainConfig, learning_rate, whole
 from filtercov.lab.training.distributed import World, current_world
 from filtercov.lab.training.progress import Progress, Snapshot, StopRequest, duration
-from filtercov.lab.training.rundir import (
-    FitResult,
-    Record,
-    RunDirectory,
-    append_metrics,
-    storing,
-    truncate_metrics,
-    write_json,
-)
+from filtercov.lab.training.rundir import FitResult, Record, RunDirectory, storing, write_json
 from filtercov.lab.training.state import TrainingState, load_checkpoint, load_weights_, save_checkpoint
 from filtercov.statistics.watch import Watch, watch
 
@@ -60,10 +52,11 @@ def fit(
     `RunError` when the directory is busy, full, read-only or another run's.
     """
     world = current_world()
-    _check(model, train_batches, test_batches, config, world)
+    if config.batch_size % world.size:
+        raise ConfigError(f"batch_size {config.batch_size} does not divide among {world.size} processes")
     for name, interval in {"log": log_interval, "recovery": recovery_interval, "watch": watch_interval}.items():
         if interval is not None:
-            whole(f"{name}_interval", interval, least=1, most=2**31)
+            whole(f"{name}_interval", interval, least=1)
     run, progress = RunDirectory(run_dir), progress or Progress()
     described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
     with ExitStack() as stack:
@@ -75,16 +68,14 @@ def fit(
             return run.read_result()
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
-        state, metrics_size = TrainingState(model, config, batches=len(train_batches)), 0
+        state = TrainingState(model, config, batches=len(train_batches))
         if run.state.exists():
-            tensors, values = load_checkpoint(run.state)
-            state.restore_(tensors, values)
-            metrics_size = values["metrics_size"]
+            state.restore_(*load_checkpoint(run.state))
             progress.note(f"resuming at step {state.step} of {config.epochs * len(train_batches)}")
         if config.compile:
             model.compile()
         if world.main:
-            truncate_metrics(run.metrics, metrics_size)
+            run.truncate_metrics(state.metrics_size)
         stop = stack.enter_context(StopRequest(patient=world.size > 1))
         watching = watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None
         loop = _Loop(state, train_batches, test_batches, config, run, world, stop, progress, watching)
@@ -92,18 +83,6 @@ def fit(
         result = world.from_main(lambda: loop.finish(on_finish))
     stop.pass_on()
     return result
-
-
-def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, config: TrainConfig, world: World) -> None:
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError("the model has no parameter to train; thaw some before calling fit")
-    if len(train_batches) == 0 or len(test_batches) == 0:
-        raise ConfigError(
-            f"training needs at least one training and one test batch, got {len(train_batches)} and "
-            f"{len(test_batches)}; use a smaller batch_size or more images"
-        )
-    if config.batch_size % world.size:
-        raise ConfigError(f"batch_size {config.batch_size} does not divide among {world.size} processes")
 
 
 def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> bool:
@@ -253,8 +232,8 @@ class _Loop:
         metrics = self.run.metrics
         with storing(metrics):
             flush(metrics)  # so that the checkpoint never refers to lines that were lost
-            values = {**self.state.values(), "metrics_size": metrics.stat().st_size}
-        save_checkpoint(self.run.state, self.state.tensors(), values)
+            self.state.metrics_size = metrics.stat().st_size
+        save_checkpoint(self.run.state, self.state.tensors(), self.state.values())
         self._save_weights()
 
     def _save_weights(self) -> str:
@@ -283,7 +262,7 @@ class _Loop:
 
     def _record(self, record: Record) -> None:
         if self.world.main:
-            append_metrics(self.run.metrics, record)
+            self.run.append_metrics(record)
 
     def _show(self, loss: float, test_accuracy: float | None = None) -> None:
         step, accuracy, speed = self.state.step, self.state.totals.accuracy, self._images_per_second

@@ -63,6 +63,16 @@ class RunDirectory:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
+    def append_metrics(self, record: Record) -> None:
+        """Write one line of metrics, of finite numbers."""
+        with storing(self.metrics), self.metrics.open("ab") as file:
+            file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+
+    def truncate_metrics(self, size: int) -> None:
+        """Keep the first `size` bytes, as many as there were at the last checkpoint: later steps will be repeated."""
+        with storing(self.metrics), self.metrics.open("ab") as file:
+            file.truncate(size)
+
     def read_result(self) -> "FitResult":
         """The result of the run, which is finished."""
         return parse_result(read_json(self.result, advice=START_AGAIN), self.result)
@@ -122,19 +132,6 @@ def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
         return FitResult(**values)
     except TypeError as error:  # fields are missing or unknown
         raise RunError(f"{path} does not hold a result ({error}); {START_AGAIN}") from error
-
-
-def append_metrics(path: Path, record: Record) -> None:
-    """Write one line, of finite numbers."""
-    with storing(path), path.open("ab") as file:
-        file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-
-
-def truncate_metrics(path: Path, size: int) -> None:
-    """Keep the first `size` bytes, as many as there were at the last checkpoint: later steps will be repeated."""
-    with storing(path):
-        path.touch()
-        os.truncate(path, min(size, path.stat().st_size))
 
 
 def read_metrics(path: Path) -> list[Record]:

@@ -83,6 +83,7 @@ class TrainingState:
         self.interval = Totals()  # of those since the last logged step
         self.seconds = 0.0  # spent on this run by every process that worked on it, one after another
         self.last_epoch: dict[str, Any] = {}  # the metrics of the last finished epoch
+        self.metrics_size = 0  # bytes of the metrics of the steps done
 
     @property
     def step(self) -> int:
@@ -127,6 +128,7 @@ class TrainingState:
             "seconds": self.seconds,
             "last_epoch": self.last_epoch,
             "scaler": self.scaler.state_dict(),
+            "metrics_size": self.metrics_size,
         }
 
     @torch.no_grad()
@@ -147,7 +149,7 @@ class TrainingState:
         self.scaler.load_state_dict(values["scaler"])
         self.epoch, self.batch, self.seconds = values["epoch"], values["batch"], values["seconds"]
         self.totals, self.interval = Totals(**values["totals"]), Totals(**values["interval"])
-        self.last_epoch = values["last_epoch"]
+        self.last_epoch, self.metrics_size = values["last_epoch"], values["metrics_size"]
 
     def finite(self) -> bool:
         """Whether all tensors to save are finite."""
