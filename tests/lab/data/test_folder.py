@@ -2,8 +2,6 @@
 
 import io
 import os
-import subprocess
-import sys
 import threading
 import time
 import zipfile
@@ -200,17 +198,6 @@ def test_a_cache_that_is_damaged_or_cannot_be_written_is_reported(root: Path, tm
         load_folder(root)
 
 
-def test_a_killed_decoding_leaves_nothing_that_looks_finished(root: Path, home: Path) -> None:
-    killed = (
-        "import os; from filtercov.lab.data import folder; from pathlib import Path; from PIL import Image\n"
-        "folder.fit_square = lambda image, size: os._exit(9)\n"
-        f"folder.load_folder(Path({str(root)!r}))"
-    )
-    assert subprocess.run([sys.executable, "-c", killed]).returncode == 9
-    assert not list(home.glob("pets-*"))
-    assert len(load_folder(root).train) == 18
-
-
 def test_who_finds_another_decoding_waits_for_its_images(
     root: Path, tmp_path: Path, home: Path, never_decoded: Callable[[], None]
 ) -> None:
@@ -263,11 +250,7 @@ def test_all_that_cannot_be_read_is_named_at_once_and_nothing_of_it_kept(root: P
     for file in bad:
         file.unlink()
     assert len(load_folder(root).train) == 18
-
-
-def test_a_folder_without_a_readable_image_is_refused(tmp_path: Path) -> None:
-    root = write_folder(tmp_path / "pets", per_class=1)
     for file in (root / "train").rglob("*.png"):
         file.write_bytes(b"")
-    with pytest.raises(DataError, match=r"3 images of .* cannot be read"):
+    with pytest.raises(DataError, match=r"train/cat/0000\.png and all others looked at cannot be read"):
         load_folder(root)

@@ -92,14 +92,12 @@ def test_every_step_is_shown_with_the_time_left_by_the_pace_so_far(tmp_path, mon
     assert display.seen[-1].line.endswith(" 0:00 left")
 
 
-def test_a_stream_that_takes_nothing_more_does_not_end_the_training(monkeypatch):
+def test_a_stream_that_takes_nothing_more_does_not_end_the_training():
     class Full(io.StringIO):
         def write(self, _text):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     progress_on(Full()).update(EPOCH)
-    monkeypatch.setattr("sys.stderr", None)  # closed before the start
-    progress_on().update(EPOCH)
 
 
 @pytest.fixture
@@ -115,7 +113,7 @@ def test_the_first_signal_is_a_request_and_the_second_is_delivered():
     before = signal.getsignal(signal.SIGINT)
     with StopRequest() as stop:
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.signal == signal.SIGINT
+        assert stop.requested == signal.SIGINT
         assert signal.getsignal(signal.SIGINT) is before
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)

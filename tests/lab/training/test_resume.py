@@ -94,13 +94,13 @@ def test_every_place_that_training_writes_to_is_looked_at(where):
     state = TrainingState(model, TrainConfig(ema_decay=0.5), batches=1)
     model(next(iter(ToyBatches().epoch(0)))[0]).sum().backward()
     state.optimizer.step()
-    state.ema.update_(model)
+    state.average_()
     assert state.finite()
     place = {
         "parameter": model[7].bias,
         "buffer": model[2].running_var,
         "moment": state.optimizer.state[model[7].bias]["exp_avg_sq"],
-        "EMA weight": state.ema.model[7].bias,
+        "EMA weight": state.ema[7].bias,
     }[where]
     with torch.no_grad():
         place[0] = float("nan")

@@ -11,7 +11,6 @@ import pytest
 
 from filtercov.errors import RunBusyError, RunError, StorageError
 from filtercov.lab.training import RunDirectory, TrainConfig, load_checkpoint, read_metrics, read_result
-from filtercov.lab.training.rundir import append_metrics, truncate_metrics
 from tests.lab.training.children import hold
 from tests.lab.training.toys import CONFIG, toy_fit, untimed
 
@@ -77,18 +76,16 @@ def test_a_damaged_result_or_config_is_reported_with_its_path_and_what_helps(tmp
 
 
 def test_metrics_are_lines_and_one_cut_short_by_a_crash_is_left_out_and_then_overwritten(tmp_path):
-    path = tmp_path / "metrics.jsonl"
+    run, path = RunDirectory(tmp_path), tmp_path / "metrics.jsonl"
     assert read_metrics(path) == []
     first, second = {"step": 1, "loss": 0.5}, {"step": 2, "loss": None}
-    append_metrics(path, first)
+    run.append_metrics(first)
     size = path.stat().st_size
-    append_metrics(path, second)
+    run.append_metrics(second)
     path.write_text(path.read_text() + '{"st')
     assert read_metrics(path) == [first, second]
-    truncate_metrics(path, size)
-    append_metrics(path, second)
-    assert read_metrics(path) == [first, second]
-    truncate_metrics(path, 1000)  # lost with the power, though the checkpoint had seen them
+    run.truncate_metrics(size)
+    run.append_metrics(second)
     assert read_metrics(path) == [first, second]
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from filtercov.errors import CheckpointError
 from filtercov.lab.training import TrainConfig, fit, load_checkpoint, save_checkpoint
-from filtercov.lab.training.state import Ema, TrainingState, parameter_groups, read_checksum
+from filtercov.lab.training.state import TrainingState, parameter_groups, read_checksum
 from tests.lab.training.toys import ToyBatches, toy_model
 from tests.peers import import_peer
 
@@ -93,16 +93,16 @@ def test_filters_train_at_their_share_of_the_learning_rate_and_nothing_else_chan
 def test_ema_averages_tied_weights_once_and_copies_counters():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
     model[1].weight = model[0].weight
-    ema, before = Ema(model, decay=0.75), copy.deepcopy(model)
+    state, before = TrainingState(model, TrainConfig(ema_decay=0.75), batches=1), copy.deepcopy(model)
     with torch.no_grad():
         model[0].weight.add_(1.0)
         model[2].running_mean.add_(1.0)
         model[2].num_batches_tracked.add_(4)
-    ema.update_(model)
-    torch.testing.assert_close(ema.model[1].weight, before[0].weight + 0.25, check_stride=False)
-    torch.testing.assert_close(ema.model[2].running_mean, before[2].running_mean + 0.25)
-    assert ema.model[2].num_batches_tracked == 4
-    assert not any(parameter.requires_grad for parameter in ema.model.parameters())
+    state.average_()
+    torch.testing.assert_close(state.ema[1].weight, before[0].weight + 0.25, check_stride=False)
+    torch.testing.assert_close(state.ema[2].running_mean, before[2].running_mean + 0.25)
+    assert state.ema[2].num_batches_tracked == 4
+    assert not any(parameter.requires_grad for parameter in state.ema.parameters())
 
 
 def test_what_is_read_is_what_was_written_in_its_order_or_is_refused(tmp_path):
