@@ -29,15 +29,9 @@ class Request(NamedTuple):
 class ImageSource(Protocol):
     """Labelled images that can be fetched batch by batch."""
 
+    labels: NDArray[np.int64]  # of each image, (N,)
+    classes: tuple[str, ...]  # the names of the labels
     crops_while_reading: bool  # as the requests' `random_resized_crop` says; else `Augment` does it
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The label of each image, (N,)."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the labels."""
 
     def __len__(self) -> int: ...
 
@@ -51,7 +45,7 @@ class ImageSource(Protocol):
         """A checksum of the images."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ImageArrays:
     """Images of one size in memory or in a memory map: uint8 (N, H, W, C), labels int64 (N,), names of the classes.
 

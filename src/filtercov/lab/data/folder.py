@@ -62,7 +62,7 @@ def load_folder(path: Path, *, image_size: int | None = None, workers: int | Non
     else:
         workers = min(8, os.cpu_count() or 1) if workers is None else workers
         sources = {
-            split: StreamedImages(tree, files, tree.labels(files), size, channels, workers)
+            split: StreamedImages(tree, files, tree.labels(files), tree.classes, size, channels, workers)
             for split, files in tree.splits.items()
         }
         mean, std = _NORMALISATION[channels]
@@ -317,10 +317,7 @@ def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
 
     fingerprint = _sha256([repr((_CACHE_VERSION, size, channels)), *_stamped(everything)])[:24]
     kept = _kept(f"folders/{tree.path.name[:40]}-{fingerprint}", decode)
-    try:
-        pixels = np.memmap(kept, np.uint8, mode="r", shape=(len(everything), size, size, channels))
-    except (OSError, ValueError) as error:
-        raise DataError(f"the decoded images in {kept} cannot be read ({error}); delete that file") from error
+    pixels = np.memmap(kept, np.uint8, mode="r", shape=(len(everything), size, size, channels))
     ends = np.cumsum([len(files) for files in tree.splits.values()])
     parts = zip(tree.splits.items(), np.split(pixels, ends[:-1]), strict=True)
     return {split: ImageArrays(images, tree.labels(files), tree.classes) for (split, files), images in parts}
@@ -329,22 +326,18 @@ def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
 # --- Large images ---
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class StreamedImages:
     """Files of a tree, decoded when a batch needs them."""
 
     tree: Tree
     files: Sequence[ImageFile]
     labels: NDArray[np.int64]
+    classes: tuple[str, ...]
     size: int
     channels: int
     workers: int
     crops_while_reading = True
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the labels."""
-        return self.tree.classes
 
     def __len__(self) -> int:
         return len(self.files)

@@ -18,22 +18,13 @@ from filtercov.lab.models.convmixer import StochasticDepth, depth_rates
 from filtercov.nn import DepthwiseConv2d
 from filtercov.nn.fused import FusedBlock
 
-
-@dataclass(frozen=True)
-class ConvNeXtSize:
-    """Blocks and channels of the four stages, and whether the perceptrons are 1×1 convolutions (timm's small ones)."""
-
-    depths: tuple[int, int, int, int]
-    width: int  # of the first stage; each later stage doubles it
-    pointwise_convs: bool
-
-
+# Channels of the first stage, which each later stage doubles, and blocks of the four.
 SIZES = {
-    "atto": ConvNeXtSize((2, 2, 6, 2), 40, pointwise_convs=True),
-    "femto": ConvNeXtSize((2, 2, 6, 2), 48, pointwise_convs=True),
-    "pico": ConvNeXtSize((2, 2, 6, 2), 64, pointwise_convs=True),
-    "nano": ConvNeXtSize((2, 2, 8, 2), 80, pointwise_convs=True),
-    "tiny": ConvNeXtSize((3, 3, 9, 3), 96, pointwise_convs=False),
+    "atto": (40, (2, 2, 6, 2)),
+    "femto": (48, (2, 2, 6, 2)),
+    "pico": (64, (2, 2, 6, 2)),
+    "nano": (80, (2, 2, 8, 2)),
+    "tiny": (96, (3, 3, 9, 3)),
 }
 LAYER_SCALE = 1e-6  # γ of an untrained block, timm's
 
@@ -83,7 +74,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, spec: ConvNeXtSpec, *, drop_path_rate: float) -> None:
         super().__init__()
-        self.pointwise_convs = pointwise_convs = SIZES[spec.size].pointwise_convs
+        self.pointwise_convs = pointwise_convs = spec.size != "tiny"  # as timm has it
         self.conv_dw = DepthwiseConv2d(width, width, spec.kernel_size, groups=width, padding="same")
         self.norm = LayerNorm2d(width) if pointwise_convs else nn.LayerNorm(width, eps=1e-6)
         self.mlp = Perceptron(width, pointwise_convs=pointwise_convs)
@@ -116,19 +107,6 @@ class FastBlock(FusedBlock, Block):
     norms = (nn.LayerNorm, LayerNorm2d)
 
 
-class Head(nn.Module):
-    """Mean over pixels, LayerNorm, linear classifier."""
-
-    def __init__(self, width: int, num_classes: int) -> None:
-        super().__init__()
-        self.norm = LayerNorm2d(width)
-        self.fc = nn.Linear(width, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (N, C, H, W) features to (N, num_classes) logits."""
-        return self.fc(self.norm(x.mean((2, 3), keepdim=True)).flatten(1))  # type: ignore[no-any-return]
-
-
 class ConvNeXt(nn.Module):
     """The network of a `ConvNeXtSpec`, its weights truncated normal (.02) and biases zero as in the original.
 
@@ -140,22 +118,23 @@ class ConvNeXt(nn.Module):
     def __init__(self, spec: ConvNeXtSpec, *, num_classes: int, in_channels: int, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.spec = spec
-        size = SIZES[spec.size]
-        widths = [size.width * factor // spec.divide for factor in (1, 2, 4, 8)]
-        rates = iter(depth_rates(drop_path_rate, sum(size.depths)))
+        first_width, depths = SIZES[spec.size]
+        widths = [first_width * factor // spec.divide for factor in (1, 2, 4, 8)]
+        rates = iter(depth_rates(drop_path_rate, sum(depths)))
 
         patches = nn.Conv2d(in_channels, widths[0], spec.patch_size, stride=spec.patch_size)
         self.stem = nn.Sequential(patches, LayerNorm2d(widths[0]))
         self.stages = nn.Sequential()
         before = widths[0]
-        for width, depth, stride in zip(widths, size.depths, (spec.first_stride, 2, 2, 2), strict=True):
+        for width, depth, stride in zip(widths, depths, (spec.first_stride, 2, 2, 2), strict=True):
             blocks = nn.Sequential(*(FastBlock(width, spec, drop_path_rate=next(rates)) for _ in range(depth)))
             downsample: nn.Module = nn.Identity()
             if stride > 1:
                 downsample = nn.Sequential(LayerNorm2d(before), nn.Conv2d(before, width, stride, stride=stride))
             self.stages.append(nn.Sequential(OrderedDict(downsample=downsample, blocks=blocks)))
             before = width
-        self.head = Head(widths[-1], num_classes)
+        pooling = {"pool": nn.AdaptiveAvgPool2d(1), "norm": LayerNorm2d(before), "flatten": nn.Flatten()}
+        self.head = nn.Sequential(OrderedDict(**pooling, fc=nn.Linear(before, num_classes)))
         self.apply(_init_weights_)
 
     def forward(self, x: Tensor) -> Tensor:

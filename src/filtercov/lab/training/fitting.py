@@ -140,10 +140,8 @@ class _Loop:
                 self.watch(state.step)
             log = state.step % log_interval == 0
             save = recovery_interval is not None and state.step % recovery_interval == 0 and state.batch < total
-            # Several processes must look at the same step; looking costs nothing on a CPU and waits for a GPU.
-            asked = self.stop.requested and self.world.size == 1
-            if not (self._device.type == "cpu" or log or save or asked or state.batch == total):
-                continue
+            if not (self._device.type == "cpu" or log or save or state.batch == total):
+                continue  # looking costs nothing on a CPU and waits for a GPU
             loss = self._look(sums, log=log)
             sums = new_sums(self._device)
             self._images_per_second = (state.totals.images - images_before) / (time.monotonic() - epoch_start)
@@ -245,13 +243,11 @@ class _Loop:
 
     def finish(self, on_finish: OnFinish | None) -> FitResult:
         """Write the result of a run whose last epoch is done."""
-        state, last = self.state, self.state.last_epoch
-        names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "ema_test_accuracy")
-        numbers: dict[str, Any] = {name: last.get(name) for name in names}
+        state = self.state
         result = FitResult(
             epochs=self.config.epochs,
             steps=self.steps,
-            **numbers,
+            **{name: value for name, value in state.last_epoch.items() if name.endswith(("_loss", "_accuracy"))},
             seconds=state.seconds,
             weights_sha256=self._save_weights(),  # once more: a kill after the last state may have prevented it
             extra=dict(on_finish(state.model, self.run.path)) if on_finish else {},

@@ -114,7 +114,7 @@ class FitResult:
     train_accuracy: float
     test_loss: float | None
     test_accuracy: float
-    ema_test_accuracy: float | None
+    ema_test_accuracy: float | None = None
     seconds: float
     weights_sha256: str  # of checkpoint.safetensors, equal for equal weights
     extra: Mapping[str, Any] = field(default_factory=dict)  # added by the caller of `fit`

@@ -43,26 +43,18 @@ def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, An
     >>> [(group["weight_decay"], len(group["params"])) for group in groups]
     [(0.1, 1), (0.0, 3)]
     """
-    spared = set() if config.decay_norms else _without_decay(model)
+    listed: Collection[str] = getattr(model, "no_weight_decay", tuple)()
     filters = set() if config.filter_lr == 1.0 else {id(layer.weight) for layer in depthwise_layers(model)}
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in model.named_parameters():
+        spared = parameter.ndim <= 1 or name.endswith(".bias") or any(fnmatch(name, pattern) for pattern in listed)
         if parameter.requires_grad:
-            decay = 0.0 if name in spared else config.weight_decay
+            decay = config.weight_decay if config.decay_norms or not spared else 0.0
             scale = config.filter_lr if id(parameter) in filters else 1.0
             groups.setdefault((decay, scale), []).append(parameter)
     # The order is part of the checkpoint's format, which numbers parameters as the optimiser does.
     ordered = sorted(groups.items(), key=lambda group: (-group[0][0], -group[0][1]))
     return [{"params": params, "weight_decay": decay, "lr_scale": scale} for (decay, scale), params in ordered]
-
-
-def _without_decay(model: nn.Module) -> set[str]:
-    listed: Collection[str] = getattr(model, "no_weight_decay", tuple)()
-    return {
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.ndim <= 1 or name.endswith(".bias") or any(fnmatch(name, pattern) for pattern in listed)
-    }
 
 
 class TrainingState:
