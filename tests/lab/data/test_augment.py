@@ -204,7 +204,7 @@ def test_a_setting_that_makes_no_sense_is_refused_and_its_edges_are_not(argument
 
 
 def test_an_unknown_preset_and_images_that_are_not_bytes_are_refused() -> None:
-    with pytest.raises(DataError, match="choose one of none, light, randaugment, cifar, a1"):
+    with pytest.raises(DataError, match="choose one of none, light"):
         Augment.preset("cifra")  # type: ignore[arg-type]
     for images in (torch.rand(2, 3, 8, 8), torch.zeros(2, 2, 8, 8, dtype=torch.uint8), torch.zeros(3, 8, 8).byte()):
         with pytest.raises(DataError, match="uint8 images"):

@@ -9,9 +9,10 @@ import threading
 
 import pytest
 
+from filtercov.errors import TrainingInterrupted
 from filtercov.lab.training import read_result
 from filtercov.lab.training.progress import Lines, Progress, Snapshot, StopRequest, progress_on
-from tests.lab.training.toys import fail_at, toy_fit
+from tests.lab.training.toys import interrupt_at, toy_fit
 
 HALF, EPOCH = Snapshot(50, 100, "half of the epoch"), Snapshot(100, 100, "an epoch", test_accuracy=61.5)
 
@@ -53,8 +54,8 @@ def test_a_run_shows_its_epochs_says_where_it_continues_and_closes_its_display(t
         def close(self):
             self.closed += 1
 
-    with pytest.raises(RuntimeError, match="crash"):
-        toy_fit(tmp_path, before=fail_at(7, RuntimeError("crash")), recovery_interval=6)
+    with pytest.raises(TrainingInterrupted):
+        toy_fit(tmp_path, before=interrupt_at(5))
     stream = io.StringIO()
     display = Closing(stream, label="run")
     result = toy_fit(tmp_path, progress=display)

@@ -12,18 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import Augment
+from filtercov.lab.data.augment import Augment, Draws
 
 
-class Request(NamedTuple):
-    """What a batch needs: images by index (n,), and the draws (n, 22) by which a source of large images crops them.
-
-    NumPy arrays, because requests travel to worker processes.
-    """
+class Share(NamedTuple):
+    """A rank's part of a batch: which images, their draws, and where its own and their mixing partners are in it."""
 
     indices: NDArray[np.int64]
-    crop_draws: NDArray[np.float64]
-    augment: Augment
+    draws: Draws
+    own: Tensor
+    partners: Tensor
 
 
 class ImageSource(Protocol):
@@ -31,15 +29,15 @@ class ImageSource(Protocol):
 
     labels: NDArray[np.int64]  # of each image, (N,)
     classes: tuple[str, ...]  # the names of the labels
-    crops_while_reading: bool  # as the requests' `random_resized_crop` says; else `Augment` does it
+    crops_while_reading: bool  # as `random_resized_crop` says; else `Augment` does it
 
     def __len__(self) -> int: ...
 
     def subset(self, indices: NDArray[np.int64]) -> Self:
         """Some of the images, in the order given."""
 
-    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
-        """Yield the images of each request, in turn: uint8 (n, C, H, W)."""
+    def fetch(self, shares: Iterable[Share], augment: Augment) -> Iterator[Tensor]:
+        """Yield the images of each share, in turn: uint8 (n, C, H, W)."""
 
     def digest(self) -> str:
         """A checksum of the images."""
@@ -66,10 +64,10 @@ class ImageArrays:
         """A copy of some of the images, in the order given."""
         return ImageArrays(self.images[indices], self.labels[indices], self.classes)
 
-    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
-        """Yield the images of each request as uint8 (n, C, H, W)."""
-        for request in requests:
-            yield torch.from_numpy(self.images[request.indices]).permute(0, 3, 1, 2)
+    def fetch(self, shares: Iterable[Share], augment: Augment) -> Iterator[Tensor]:  # noqa: ARG002
+        """Yield the images of each share as uint8 (n, C, H, W)."""
+        for share in shares:
+            yield torch.from_numpy(self.images[share.indices]).permute(0, 3, 1, 2)
 
     def digest(self) -> str:
         """SHA-256 of the shape and the pixels."""

@@ -29,7 +29,8 @@ from torch.utils.data import DataLoader
 
 from filtercov.errors import DataError
 from filtercov.files import Lock, atomic_write, cache_directory
-from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource, Request
+from filtercov.lab.data.augment import Augment
+from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource, Share
 from filtercov.lab.data.geometry import crop_boxes
 from filtercov.printable import counted
 
@@ -346,11 +347,12 @@ class StreamedImages:
         """A stream of some of the files, in the order given."""
         return replace(self, files=[self.files[index] for index in indices], labels=self.labels[indices])
 
-    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
-        """Yield the images of each request as uint8 (n, C, size, size); a worker decodes a whole batch."""
+    def fetch(self, shares: Iterable[Share], augment: Augment) -> Iterator[Tensor]:
+        """Yield the images of each share as uint8 (n, C, size, size); a worker decodes a whole batch."""
         batches = DataLoader(
             cast(Any, self),
-            sampler=requests,  # what is "sampled" is a whole batch
+            # What is "sampled" is a whole batch; NumPy arrays travel to workers, tensors would take a file handle each.
+            sampler=((share.indices, share.draws.crop.numpy(), augment) for share in shares),
             batch_size=None,
             num_workers=self.workers,
             generator=torch.Generator(),  # else it draws from torch's own, which a resumed run must find unmoved
@@ -360,26 +362,26 @@ class StreamedImages:
                 raise images
             yield images
 
-    def __getitem__(self, request: Request) -> Tensor | DataError:
-        """What a worker process does: the images of a request, or why there are none.
+    def __getitem__(self, share: tuple[NDArray[np.int64], NDArray[np.float64], Augment]) -> Tensor | DataError:
+        """What a worker process does: the images of a share, or why there are none.
 
         An error that a worker raises reaches the caller as text, with a traceback; one that it returns, as it is.
         """
+        indices, draws, augment = share
         try:
-            images = [self._read(self.files[index].path, request, row) for row, index in enumerate(request.indices)]
+            images = [self._read(self.files[i].path, augment, row) for i, row in zip(indices, draws, strict=True)]
         except UnreadableError as error:
             return DataError(f"{self.tree.path}: {error}; repair or remove it")
         pixels = np.array(images, dtype=np.uint8).reshape(-1, self.size, self.size, self.channels)
         return torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
-    def _read(self, path: str, request: Request, row: int) -> NDArray[np.uint8]:
-        """Decode an image, cropped at random by the draws of a row of the request or to its centre."""
-        image, augment = read_image(self.tree.read, path, channels=self.channels), request.augment
+    def _read(self, path: str, augment: Augment, draws: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Decode an image, cropped at random by its draws or to its centre."""
+        image = read_image(self.tree.read, path, channels=self.channels)
         if augment.random_resized_crop is None:
             return np.asarray(fit_square(image, self.size, crop_share=CENTRE_SHARE))
-        draws = torch.from_numpy(request.crop_draws[row : row + 1])
         scale, ratio = augment.random_resized_crop, augment.crop_ratio
-        (box,) = crop_boxes(draws, image.height, image.width, scale=scale, ratio=ratio).tolist()
+        (box,) = crop_boxes(torch.tensor(draws[None]), image.height, image.width, scale=scale, ratio=ratio).tolist()
         return np.asarray(crop_and_resize(image, box, self.size))
 
     def digest(self) -> str:

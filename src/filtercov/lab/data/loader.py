@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice, tee
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,18 +15,9 @@ from torch import Tensor
 
 from filtercov.errors import DataError
 from filtercov.lab.data.augment import Augment, Draws
-from filtercov.lab.data.dataset import ImageSource, Request
+from filtercov.lab.data.dataset import ImageSource, Share
 
 _ORDER, _BATCH, _TORCH_ORDER = 0, 1, 2  # what a generator is for
-
-
-class _Share(NamedTuple):
-    """A rank's part of a batch: what to fetch, its draws, and where its own images and their partners are in it."""
-
-    request: Request
-    draws: Draws
-    own: Tensor
-    partners: Tensor
 
 
 @dataclass(eq=False)
@@ -77,8 +68,8 @@ class BatchLoader:
         if self.arrays.crops_while_reading:
             augment = replace(augment, random_resized_crop=None)
         ahead, shares = tee(self._shares(epoch, start_batch))  # sources fetch in order, and may work ahead
-        for images, share in zip(self.arrays.fetch(share.request for share in ahead), shares, strict=True):
-            targets = torch.from_numpy(self.arrays.labels[share.request.indices])
+        for images, share in zip(self.arrays.fetch(ahead, self.augment), shares, strict=True):
+            targets = torch.from_numpy(self.arrays.labels[share.indices])
             yield augment(
                 images.to(self.device, non_blocking=True),
                 targets.to(self.device, non_blocking=True),
@@ -90,7 +81,7 @@ class BatchLoader:
                 partners=share.partners,
             )
 
-    def _shares(self, epoch: int, start_batch: int) -> Iterator[_Share]:
+    def _shares(self, epoch: int, start_batch: int) -> Iterator[Share]:
         """What this rank needs of each batch: its own images and their mixing partners."""
         shuffled = seeded_generator(_ORDER, self.seed, epoch) if self.shuffle else None
         batches = _index_batches(len(self.arrays), self.batch_size, shuffled)
@@ -101,9 +92,8 @@ class BatchLoader:
             # Partners come from the other end of the batch, whose order is random already.
             partners = count - 1 - own
             needed = torch.from_numpy(np.union1d(own, partners)) if self.augment.mixes else own
-            draws = draws.take(needed)
-            request = Request(indices[needed].numpy(), draws.crop.numpy(), self.augment)
-            yield _Share(request, draws, torch.searchsorted(needed, own), torch.searchsorted(needed, partners))
+            places = torch.searchsorted(needed, own), torch.searchsorted(needed, partners)
+            yield Share(indices[needed].numpy(), draws.take(needed), *places)
 
 
 @dataclass(frozen=True, eq=False)
