@@ -7,24 +7,16 @@ from filtercov.lab import models
 from filtercov.lab.models.convmixer import StochasticDepth
 from filtercov.nn import DepthwiseConv2d
 
-SMALL = ["convmixer_16_3_k5_p2", "convnext_atto_div8_p1", "convnext_tiny_div8_p4_k5"]
 
-
-@pytest.mark.parametrize("name", SMALL)
-def test_every_depthwise_layer_is_ours(name: str) -> None:
-    net = models.create(name, num_classes=10)
-    spec = models.parse(name)
+@pytest.mark.parametrize(
+    ("name", "layers"), [("convmixer_16_3_k5_p2", 3), ("convnext_atto_div8_p1", 12), ("convnext_tiny_div8_p4_k5", 18)]
+)
+def test_every_depthwise_layer_is_ours_and_stochastic_depth_grows_linearly(name: str, layers: int) -> None:
+    net, kernel = models.create(name, num_classes=10, drop_path_rate=0.3), models.parse(name).kernel_size
     depthwise = [module for module in net.modules() if isinstance(module, DepthwiseConv2d)]
-    kernel = spec.kernel_size
-    assert all(layer.weight.shape == (layer.out_channels, 1, kernel, kernel) for layer in depthwise)
-    assert len(depthwise) == {"convmixer_16_3_k5_p2": 3, "convnext_atto_div8_p1": 12}.get(name, 18)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_stochastic_depth_grows_linearly_and_leaves_the_state_dict_alone(name: str) -> None:
-    net = models.create(name, num_classes=10, drop_path_rate=0.3)
+    assert [layer.weight.shape[1:] for layer in depthwise] == [(1, kernel, kernel)] * layers
     rates = [module.rate for module in net.modules() if isinstance(module, StochasticDepth)]
-    torch.testing.assert_close(torch.tensor(rates), torch.linspace(0, 0.3, len(rates)))
+    torch.testing.assert_close(torch.tensor(rates), torch.linspace(0, 0.3, layers))
     assert list(net.state_dict()) == list(models.create(name, num_classes=10).state_dict())
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from filtercov.errors import DataError
-from filtercov.files import Lock, atomic_write, cache_directory
+from filtercov.files import atomic_write, cache_directory
 from filtercov.lab.data.augment import Augment
 from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource, Share
 from filtercov.lab.data.geometry import crop_boxes
@@ -99,9 +99,7 @@ class Tree:
             self.zipped = path.is_file()
             stamps = dict(_files_of_zip(path) if self.zipped else _files_of_directory(path))
         except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise DataError(
-                f"{path} cannot be read as a directory or zip of images: {error}; repair that or name another"
-            ) from error
+            raise DataError(f"{path} cannot be read as a directory or zip ({error}); repair or name another") from error
         self.splits = find_images(stamps, path)
         self.classes = tuple(sorted({file.label for file in self.splits["train"]}))
 
@@ -181,10 +179,7 @@ def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[Image
     if below > trained:
         raise DataError(f"{source}: the class train/{min(below - trained)} holds no images; fill it or remove it")
     if len(trained) < 2:
-        raise DataError(
-            f"{source} needs two classes or more, each a train/CLASS, got {min(trained)} alone; directories below a "
-            "class belong to it, so move those that are classes up"
-        )
+        raise DataError(f"{source} needs two classes or more, got train/{min(trained)} alone; put others beside it")
     if untrained := sorted({file.label for files in splits.values() for file in files} - trained):
         raise DataError(f"{source} tests classes it does not train: {', '.join(untrained[:5])}; remove them")
     return splits
@@ -269,20 +264,15 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    """A file of the cache, made first where it is missing: by one process, while others who want it wait."""
+    """A file of the cache, made first where it is missing; processes that find it missing at once make it alike."""
     path = cache_directory() / name
-    lock = Lock(path.with_name(f".{path.name}.lock"))
     try:
         if not path.exists():  # else nothing is written: the cache may be read-only
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=-1)
-            if not path.exists():
-                with atomic_write(path) as temporary:
-                    make(temporary)
-    except OSError as error:  # another user's, full, read-only, or a filesystem without locks
+            with atomic_write(path) as temporary:
+                make(temporary)
+    except OSError as error:  # another user's, full, or read-only
         raise DataError(f"cannot make {path}: {error}; repair that or set FILTERCOV_CACHE to another place") from error
-    finally:
-        lock.release()
     return path
 
 
