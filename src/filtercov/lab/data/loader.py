@@ -51,9 +51,7 @@ class BatchLoader:
 
     def __post_init__(self) -> None:
         if len(self) == 0:
-            raise DataError(
-                f"{len(self.arrays)} images do not fill a batch of {self.batch_size}; choose a smaller batch size"
-            )
+            raise DataError(f"{len(self.arrays)} images do not fill a batch of {self.batch_size}; choose a smaller one")
 
     def __len__(self) -> int:
         """Batches of an epoch, the same for every rank."""

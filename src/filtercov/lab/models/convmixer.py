@@ -49,8 +49,8 @@ class FastResidual(FusedResidual, Residual):
     """`Residual`, added in the same pass as BatchNorm: what `accelerate_` makes of it."""
 
 
-class ConvMixer(nn.Module):
-    """The network of a `ConvMixerSpec`, initialised by PyTorch's defaults as in the paper's code.
+class ConvMixer(nn.Sequential):
+    """The network of a `ConvMixerSpec`, from images to logits, initialised by PyTorch's defaults as the paper's is.
 
     >>> import torch
     >>> net = ConvMixer(ConvMixerSpec(8, 2, kernel_size=3, patch_size=2), num_classes=10, in_channels=1)
@@ -66,10 +66,6 @@ class ConvMixer(nn.Module):
         self.blocks = nn.Sequential(*(_block(spec, rate) for rate in depth_rates(drop_path_rate, spec.depth)))
         self.pooling = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(spec.width, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
-        return self.head(self.pooling(self.blocks(self.stem(x))))  # type: ignore[no-any-return]
 
 
 def _block(spec: ConvMixerSpec, drop_path_rate: float) -> nn.Sequential:

@@ -107,8 +107,8 @@ class FastBlock(FusedBlock, Block):
     norms = (nn.LayerNorm, LayerNorm2d)
 
 
-class ConvNeXt(nn.Module):
-    """The network of a `ConvNeXtSpec`, its weights truncated normal (.02) and biases zero as in the original.
+class ConvNeXt(nn.Sequential):
+    """The network of a `ConvNeXtSpec`, from images to logits; weights truncated normal (.02), biases zero.
 
     >>> net = ConvNeXt(ConvNeXtSpec("atto", patch_size=1, divide=8), num_classes=10, in_channels=3)
     >>> net(torch.zeros(2, 3, 32, 32)).shape
@@ -136,10 +136,6 @@ class ConvNeXt(nn.Module):
         pooling = {"pool": nn.AdaptiveAvgPool2d(1), "norm": LayerNorm2d(before), "flatten": nn.Flatten()}
         self.head = nn.Sequential(OrderedDict(**pooling, fc=nn.Linear(before, num_classes)))
         self.apply(_init_weights_)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
-        return self.head(self.stages(self.stem(x)))  # type: ignore[no-any-return]
 
 
 def _init_weights_(module: nn.Module) -> None:

@@ -55,11 +55,9 @@ def parsed(name: str, written: str, kind: Any) -> Any:
     >>> [parsed("clip_grad", text, float | None) for text in ("1", "none")], parsed("compile", "true", bool)
     ([1.0, None], True)
     """
-    kinds = get_args(kind) or (kind,)
-    if type(None) in kinds and written == "none":
-        return None
-    if bool in kinds and written in ("true", "false"):
-        return written == "true"
+    kinds, words = get_args(kind) or (kind,), {"none": None, "true": True, "false": False}
+    if written in words and type(words[written]) in kinds:
+        return words[written]
     for number_kind in (int, float):
         if number_kind in kinds:
             try:
@@ -123,10 +121,7 @@ class TrainConfig:
         for name in ("decay_norms", "compile"):
             flag(name, getattr(self, name))
         if self.warmup_epochs and self.sched == "triangular":
-            raise ConfigError(
-                f"warmup_epochs={self.warmup_epochs} does not go with the triangular schedule, which rises by itself; "
-                "leave it 0 or use sched='cosine'"
-            )
+            raise ConfigError(f"warmup_epochs must be 0 where sched is 'triangular', got {self.warmup_epochs}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON-ready values, without a `filter_lr` of 1, which older runs do not name."""

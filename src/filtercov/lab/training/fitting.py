@@ -270,10 +270,8 @@ class _Loop:
 
     def _stop_here(self) -> NoReturn:
         self._checkpoint()
-        raise TrainingInterrupted(
-            f"stopped on request after step {self.state.step} of {self.steps}; a checkpoint is in {self.run.path}, "
-            "run the same command again to continue"
-        )
+        where = f"after step {self.state.step} of {self.steps}, with a checkpoint in {self.run.path}"
+        raise TrainingInterrupted(f"stopped on request {where}; run the same command again to continue")
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(

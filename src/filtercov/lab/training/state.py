@@ -24,14 +24,6 @@ from filtercov.layers.state_dict import write_tensors
 KIND = Kind("filtercov-checkpoint", 2, "checkpoint", "restore it or delete its run to start again")
 
 
-def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """The configured optimiser of the model's trainable parameters."""
-    groups = parameter_groups(model, config)
-    if config.opt == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=False)
-    return torch.optim.AdamW(groups, lr=config.lr, eps=config.opt_eps)
-
-
 def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
     """The trainable parameters, grouped by weight decay and by `lr_scale`, a factor of the learning rate.
 
@@ -66,7 +58,11 @@ class TrainingState:
     def __init__(self, model: nn.Module, config: TrainConfig, *, batches: int) -> None:
         device = next(model.parameters()).device
         self.model, self.batches = model, batches  # of an epoch
-        self.optimizer = build_optimizer(model, config)
+        groups = parameter_groups(model, config)
+        if config.opt == "sgd":
+            self.optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+        else:
+            self.optimizer = torch.optim.AdamW(groups, lr=config.lr, eps=config.opt_eps)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "float16")
         self.decay = config.ema_decay
         self.ema = None if self.decay is None else copy.deepcopy(model).eval().requires_grad_(False)
