@@ -144,9 +144,10 @@ def test_every_pixel_and_label_is_the_files_of_a_directory_or_zip(root: Path, tm
 
 
 @pytest.fixture
-def home(own_cache: Path) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where decoded folders are."""
-    return own_cache / "folders"
+    monkeypatch.setenv("FILTERCOV_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "folders"
 
 
 def test_the_second_load_writes_nothing_and_maps_the_same_bytes(

@@ -57,7 +57,8 @@ class RunDirectory:
                     f"someone is already training in {self.path} ({self._lock.owner() or 'unknown'}); wait for them, "
                     "stop them, or choose another run directory"
                 )
-            remove_temporaries(self.path)
+            for leftover in self.path.glob(".*.tmp"):  # unfinished files of writers that were killed
+                leftover.unlink(missing_ok=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -160,12 +161,6 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Give a file these contents, or leave it as it was."""
     with storing(path), atomic_write(path) as temporary:
         temporary.write_bytes(data)
-
-
-def remove_temporaries(directory: Path) -> None:
-    """Delete the unfinished files of writers that were killed."""
-    for leftover in directory.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
 
 
 @contextmanager
