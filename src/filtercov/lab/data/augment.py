@@ -151,10 +151,7 @@ class Augment:
         rank passes its own images with the partners of them that belong to other ranks, and gets its own.
         """
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-            raise DataError(
-                f"augmentation needs uint8 images (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}; "
-                "convert them to bytes and move channels to the second place"
-            )
+            raise DataError(f"needed uint8 images (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}")
         values = normalise(self._change_pixels(images.contiguous(), draws), mean, std)
         if self.erasing > 0:
             erase_(values, draws.erase < self.erasing, draws.erase_box)

@@ -94,10 +94,7 @@ def load_cifar10(root: Path | None = None, *, download: bool = False) -> Dataset
     try:
         if not path.exists():
             if not download:
-                raise DataError(
-                    f"CIFAR-10 is not at {path}; put {CIFAR10} there, or allow the download with --download (in Python "
-                    "download=True)"
-                )
+                raise DataError(f"{path} is missing; put it there, or allow --download (in Python download=True)")
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as temporary:
                 with temporary.open("wb") as file, urllib.request.urlopen(CIFAR10_URL, timeout=60) as response:

@@ -76,11 +76,7 @@ class ImageArrays:
         return digest.hexdigest()
 
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of each channel, as fractions of 255, from at most 20,000 evenly spaced images.
-
-        >>> ImageArrays(np.array([[[[0], [255]]]], np.uint8), np.array([0]), ("a",)).mean_and_std()
-        ((0.5,), (0.5,))
-        """
+        """Each channel's mean and standard deviation as fractions of 255, from at most 20,000 evenly spaced images."""
         values = self.images[:: max(1, len(self) // 10_000)]
         levels = np.arange(256) / 255
         counts = [np.bincount(channel.ravel(), minlength=256) for channel in np.moveaxis(values, 3, 0)]
@@ -143,12 +139,7 @@ class Dataset:
 
 
 def stratified_order(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """An order of the images in which every prefix holds the classes in proportion, shuffled within each class.
-
-    >>> labels = np.array([0, 0, 0, 1, 1, 1])
-    >>> sorted(labels[stratified_order(labels)[:4]].tolist())
-    [0, 0, 1, 1]
-    """
+    """An order of the images in which every prefix holds the classes in proportion, shuffled within each class."""
     shuffled = np.random.default_rng(0).permutation(len(labels))
     place, size = _place_in_class(labels[shuffled])
     # Fractions, not places, keep unequal classes in proportion.

@@ -226,11 +226,7 @@ def _decode(content: bytes) -> Image.Image:
 
 
 def fit_square(image: Image.Image, size: int, *, crop_share: float = 1.0) -> Image.Image:
-    """The central square, `crop_share` of the shorter side, scaled to size × size.
-
-    >>> fit_square(Image.new("RGB", (40, 20)), 10).size
-    (10, 10)
-    """
+    """The central square, `crop_share` of the shorter side, scaled to size × size."""
     side = max(1, round(min(image.size) * crop_share))
     return crop_and_resize(image, ((image.height - side) // 2, (image.width - side) // 2, side, side), size)
 

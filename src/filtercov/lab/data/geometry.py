@@ -16,12 +16,7 @@ _ONE = 65536  # 1.0 in Pillow's 16.16 fixed point
 
 
 def pick_pixels(images: Tensor, positions: Tensor) -> Tensor:
-    """The pixels at `positions`, integers y·W + x, of each image: (N, h, w) → (N, C, h, w).
-
-    >>> image = torch.arange(4, dtype=torch.uint8).view(1, 1, 2, 2)
-    >>> pick_pixels(image, torch.tensor([[[3, 2], [1, 0]]])).tolist()
-    [[[[3, 2], [1, 0]]]]
-    """
+    """The pixels at `positions`, integers y·W + x, of each image: (N, h, w) → (N, C, h, w)."""
     n, c = images.shape[:2]
     flat = positions.flatten(1).long().unsqueeze(1).expand(-1, c, -1)
     return images.flatten(2).gather(2, flat).view(n, c, *positions.shape[1:])

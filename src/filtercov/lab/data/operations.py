@@ -65,11 +65,7 @@ def equalize(images: Tensor) -> Tensor:
 
 
 def luminance(images: Tensor) -> Tensor:
-    """The uint8 (N, 1, H, W) luma (ITU-R 601) of RGB images; grey images are their own.
-
-    >>> luminance(torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1)).item()
-    76
-    """
+    """The uint8 (N, 1, H, W) luma (ITU-R 601) of RGB images; grey images are their own."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.to(torch.int32).unbind(1)

@@ -24,11 +24,7 @@ class ConvMixerSpec:
 
     @property
     def name(self) -> str:
-        """The name this was parsed from.
-
-        >>> ConvMixerSpec(256, 8, kernel_size=9, patch_size=2).name
-        'convmixer_256_8_k9_p2'
-        """
+        """The name this was parsed from."""
         return f"convmixer_{self.width}_{self.depth}_k{self.kernel_size}_p{self.patch_size}"
 
 

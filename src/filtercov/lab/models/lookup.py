@@ -95,7 +95,5 @@ def import_timm() -> Any:
     try:
         return importlib.import_module("timm")
     except (ImportError, RuntimeError) as error:  # the latter is torchvision's, if it was built for another torch
-        raise ModelError(
-            f"timm's models need timm, which cannot be imported here ({error}); `pip install timm`, and a torchvision "
-            "from where torch came from"
-        ) from None
+        what = f"timm's models need timm, which cannot be imported here ({error})"
+        raise ModelError(f"{what}; `pip install timm`, and a torchvision from where torch came from") from None

@@ -49,14 +49,10 @@ class RunDirectory:
             names = sorted(entry.name for entry in self.path.iterdir())
             foreign = [name for name in names if name != "lock" and not name.endswith(".tmp")]
             if foreign and not self.config.exists():  # in this order: another process may begin a run in between
-                raise RunError(
-                    f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
-                )
+                raise RunError(f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose an empty one")
             if not self._lock.acquire():
-                raise RunBusyError(
-                    f"someone is already training in {self.path} ({self._lock.owner() or 'unknown'}); wait for them, "
-                    "stop them, or choose another run directory"
-                )
+                busy = f"someone is already training in {self.path} ({self._lock.owner() or 'unknown'})"
+                raise RunBusyError(f"{busy}; wait for them, stop them, or choose another run directory")
             for leftover in self.path.glob(".*.tmp"):  # unfinished files of writers that were killed
                 leftover.unlink(missing_ok=True)
         return self
