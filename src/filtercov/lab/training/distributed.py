@@ -64,9 +64,8 @@ class World:
 
 def current_world() -> World:
     """This process's place in its process group, if it is in one."""
-    if dist.is_available() and dist.is_initialized():
-        return World(dist.get_rank(), dist.get_world_size())
-    return World()
+    joined = dist.is_available() and dist.is_initialized()
+    return World(dist.get_rank(), dist.get_world_size()) if joined else World()
 
 
 @contextmanager

@@ -274,10 +274,9 @@ class _Loop:
         raise TrainingInterrupted(f"stopped on request {where}; run the same command again to continue")
 
     def _diverged(self, what: str) -> DivergedError:
-        return DivergedError(
-            f"{what} by step {self.state.step} of {self.steps}; the last finite checkpoint, if one was due, is kept in "
-            f"{self.run.path}; try a lower lr or clip_grad in another run directory"
-        )
+        kept = f"the last finite checkpoint, if one was due, is in {self.run.path}"
+        advice = "try a lower lr or clip_grad in another run directory"
+        return DivergedError(f"{what} by step {self.state.step} of {self.steps}; {kept}; {advice}")
 
     def _lr(self) -> float:
         return learning_rate(self.config, self.state.step / self.steps)
