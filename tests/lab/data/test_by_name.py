@@ -52,12 +52,6 @@ def test_the_digests_of_the_embedded_images_are_those_of_earlier_versions(option
     assert load("embedded", **options).content_digest == digest  # type: ignore[arg-type]
 
 
-def test_a_limit_is_stratified_and_its_images_are_among_a_larger_ones() -> None:
-    small, large = load("embedded", limit=50).train, load("embedded", limit=500).train
-    assert np.bincount(small.labels).tolist() == [5] * 10
-    np.testing.assert_array_equal(small.images, large.images[:50])
-
-
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
