@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from filtercov.errors import DataError
 from filtercov.lab.data import geometry
@@ -198,8 +199,7 @@ class Augment:
         result = torch.where(inside, theirs, mine) * weight + theirs * (1.0 - weight)
         kept = (1.0 - boxes[:, 2].double() * boxes[:, 3] / (height * width)) * blended_weight
         kept = kept.to(targets.device, torch.float32).view(-1, 1)
-        one_hot = torch.eye(num_classes, device=targets.device)
-        soft = one_hot[targets[own]] * kept + one_hot[targets[partners]] * (1.0 - kept)
+        soft = one_hot(targets[own], num_classes) * kept + one_hot(targets[partners], num_classes) * (1.0 - kept)
         return result.contiguous(memory_format=torch.channels_last), soft
 
 
