@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from filtercov.lab.data import Augment
+from filtercov.lab.data.augment import Draws
 from filtercov.nn.timing import race
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -73,7 +74,7 @@ def main() -> None:
         pipeline = torchvision_pipeline(recipe)
         contestants = {
             "theirs": lambda p=pipeline: torch.stack([p(image) for image in pil]),
-            "ours": lambda r=recipe: r(images, targets, r.draw(BATCH, generator), num_classes=10, mean=MEAN, std=STD),
+            "ours": lambda r=recipe: r(images, targets, Draws(r, BATCH, generator), num_classes=10, mean=MEAN, std=STD),
         }
         times = race(contestants, seconds=inf, turns=turns, clock=time.perf_counter)
         theirs, ours = (BATCH / min(times[name]) for name in contestants)

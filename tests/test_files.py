@@ -82,7 +82,7 @@ def test_the_old_contents_stay_until_the_new_are_whole_and_a_failure_leaves_noth
         with atomic_write(file) as temporary:
             temporary.write_bytes(b"half")
             assert file.read_bytes() == b"old"  # as a writer that is killed now leaves it
-            assert re.fullmatch(r"\.file\.\w+\.tmp", temporary.name)  # which `remove_temporaries` goes by
+            assert re.fullmatch(r"\.file\.\w+\.tmp", temporary.name)  # by which run directories clean up
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

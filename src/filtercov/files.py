@@ -80,7 +80,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         code = errno.EISDIR if path.is_dir() else errno.EINVAL
         raise OSError(code, os.strerror(code), str(path))
     target = path.resolve() if path.is_symlink() else path
-    # Names may have 255 bytes; `remove_temporaries` of run directories goes by this pattern.
+    # Names may have 255 bytes; run directories clean up by this pattern.
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
     temporary.touch(exist_ok=False)
     try:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from filtercov.lab.data.decode import UnreadableError, read_image
+from filtercov.lab.data.folder import UnreadableError, read_image
 from tests.lab.data.folders import encoded, png_chunk
 
 RNG = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 """Large images, streamed: cut as Pillow cuts, the same whoever decodes, without touching torch's random state."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_large_images_stream_and_small_ones_do_not(root: Path) -> None:
     assert not isinstance(load_folder(root, image_size=32).train, StreamedImages)
 
 
-def test_workers_zips_and_resuming_change_nothing(root: Path, tmp_path: Path) -> None:
+def test_workers_zips_resuming_and_ranks_change_nothing(root: Path, tmp_path: Path) -> None:
     state = torch.get_rng_state()
     here = make_loader(load_folder(root, image_size=72, workers=0))
     batches = list(here.epoch(1))
@@ -43,6 +44,8 @@ def test_workers_zips_and_resuming_change_nothing(root: Path, tmp_path: Path) ->
     archive = zip_folder(root, tmp_path / "pets.zip")
     assert_same(list(make_loader(load_folder(archive, image_size=72, workers=2)).epoch(1)), batches)
     assert_same(list(here.epoch(1, 2)), batches[2:])
+    ranks = [replace(here, rank=rank, world_size=2) for rank in range(2)]
+    assert_same(joined([list(loader.epoch(1)) for loader in ranks]), batches)
     assert torch.equal(torch.get_rng_state(), state)  # a resumed run finds it unmoved
 
 
@@ -52,13 +55,6 @@ def test_a_limit_and_a_hold_out_keep_files_and_labels_together(root: Path) -> No
         assert len(part) == count
         assert [part.classes[label] for label in part.labels] == [Path(file.path).parts[1] for file in part.files]
     assert not {*data.train.files} & {*data.validation.files}
-
-
-def test_ranks_share_the_batches_of_one_process(root: Path) -> None:
-    data = load_folder(root, image_size=72, workers=0)
-    whole = list(make_loader(data).epoch(0))
-    shares = [list(make_loader(data, rank=rank, world_size=2).epoch(0)) for rank in range(2)]
-    assert_same(joined(shares), whole)  # type: ignore[arg-type]
 
 
 def test_a_random_resized_crop_is_pillows_of_the_drawn_box(root: Path) -> None:

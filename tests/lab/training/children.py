@@ -9,19 +9,12 @@ from pathlib import Path
 import torch
 
 from filtercov.errors import DataError, TrainingInterrupted
-from filtercov.lab.training import RunDirectory, TrainConfig, fit, process_group
+from filtercov.lab.training import TrainConfig, fit, process_group
 from tests.lab.training.toys import ToyBatches, interrupt_at, toy_model
 
 CONFIG = TrainConfig(epochs=4, batch_size=8, ema_decay=0.9)
 INTERVAL = 3
 TOGETHER = TrainConfig(epochs=3, batch_size=12, ema_decay=0.9, lr=0.03)
-
-
-def hold(run_dir: Path, ready, release) -> None:
-    """Keep a run directory locked until told to let go."""
-    with RunDirectory(run_dir):
-        ready.set()
-        release.wait()
 
 
 def train(run_dir: Path, started=None) -> None:

@@ -11,9 +11,8 @@ import pytest
 import torch.distributed
 
 from filtercov.errors import ConfigError
-from filtercov.lab.training import TrainConfig, World, fit, load_checkpoint, read_metrics, read_result
+from filtercov.lab.training import TrainConfig, World, fit, fitting, load_checkpoint, read_metrics, read_result
 from filtercov.lab.training.distributed import usable_device
-from filtercov.lab.training.fitting import _check
 from tests.lab.training.children import TOGETHER, train_together
 from tests.lab.training.toys import ToyBatches, toy_model, untimed
 
@@ -102,9 +101,10 @@ def test_ctrl_c_in_a_terminal_writes_a_checkpoint_though_every_process_gets_it_t
     assert 1 <= values["epoch"] * len(ToyBatches()) + values["batch"] < 15
 
 
-def test_a_batch_that_does_not_divide_and_a_device_that_cannot_train_are_refused():
+def test_a_batch_that_does_not_divide_and_a_device_that_cannot_train_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "current_world", lambda: World(0, 2))
     with pytest.raises(ConfigError, match="9 does not divide among 2"):
-        _check(toy_model(), ToyBatches(), ToyBatches(), TrainConfig(batch_size=9), World(0, 2))
+        fit(toy_model(), ToyBatches(), ToyBatches(), TrainConfig(batch_size=9), tmp_path)
     for name in ("meta", "nosuch"):
         with pytest.raises(ConfigError, match=name):
             usable_device(name)

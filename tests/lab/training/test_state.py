@@ -11,15 +11,9 @@ from torch import nn
 
 from filtercov.errors import CheckpointError
 from filtercov.lab.training import TrainConfig, fit, load_checkpoint, save_checkpoint
-from filtercov.lab.training.state import Ema, TrainingState, parameter_groups, read_checksum
+from filtercov.lab.training.state import TrainingState, parameter_groups, read_checksum
 from tests.lab.training.toys import ToyBatches, toy_model
 from tests.peers import import_peer
-
-
-def named_groups(model, groups):
-    """The decay of each trained parameter, by name."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return {names[id(p)]: group["weight_decay"] for group in groups for p in group["params"]}
 
 
 @pytest.mark.parametrize("name", ["convnext_atto", "vit_tiny_patch16_224"])  # one with its own no_weight_decay()
@@ -29,7 +23,8 @@ def test_without_norms_exactly_what_timm_decays_is_decayed(name):
     listed = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
     theirs = import_peer("timm.optim").param_groups_weight_decay(model, 0.05, no_weight_decay_list=listed)
     ours = parameter_groups(model, TrainConfig(weight_decay=0.05, decay_norms=False))
-    assert named_groups(model, ours) == named_groups(model, theirs)
+    decays = [{id(p): group["weight_decay"] for group in groups for p in group["params"]} for groups in (ours, theirs)]
+    assert decays[0] == decays[1]
 
 
 class Scaled(nn.Module):
@@ -93,16 +88,16 @@ def test_filters_train_at_their_share_of_the_learning_rate_and_nothing_else_chan
 def test_ema_averages_tied_weights_once_and_copies_counters():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
     model[1].weight = model[0].weight
-    ema, before = Ema(model, decay=0.75), copy.deepcopy(model)
+    state, before = TrainingState(model, TrainConfig(ema_decay=0.75), batches=1), copy.deepcopy(model)
     with torch.no_grad():
         model[0].weight.add_(1.0)
         model[2].running_mean.add_(1.0)
         model[2].num_batches_tracked.add_(4)
-    ema.update_(model)
-    torch.testing.assert_close(ema.model[1].weight, before[0].weight + 0.25, check_stride=False)
-    torch.testing.assert_close(ema.model[2].running_mean, before[2].running_mean + 0.25)
-    assert ema.model[2].num_batches_tracked == 4
-    assert not any(parameter.requires_grad for parameter in ema.model.parameters())
+    state.average_()
+    torch.testing.assert_close(state.ema[1].weight, before[0].weight + 0.25, check_stride=False)
+    torch.testing.assert_close(state.ema[2].running_mean, before[2].running_mean + 0.25)
+    assert state.ema[2].num_batches_tracked == 4
+    assert not any(parameter.requires_grad for parameter in state.ema.parameters())
 
 
 def test_what_is_read_is_what_was_written_in_its_order_or_is_refused(tmp_path):

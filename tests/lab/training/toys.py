@@ -51,16 +51,6 @@ def interrupt_at(number: int) -> Callable[[int], None]:
     return lambda batch: os.kill(os.getpid(), signal.SIGTERM) if batch == number else None
 
 
-def fail_at(number: int, error: Exception) -> Callable[[int], None]:
-    """For `before`: raise `error` at batch `number`."""
-
-    def before(batch: int) -> None:
-        if batch == number:
-            raise error
-
-    return before
-
-
 def toy_model(*, seed: int = 0, normalisation: bool = True, dropout: float = 0.2) -> nn.Module:
     """A depthwise and a dense layer with BatchNorm and dropout, channels_last: everything resuming must restore."""
     with torch.random.fork_rng([]):

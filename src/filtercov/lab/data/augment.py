@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from filtercov.errors import DataError
 from filtercov.lab.data import geometry
@@ -21,7 +22,7 @@ Preset = Literal["none", "light", "randaugment", "cifar", "a1"]
 
 
 class Draws:
-    """Uniform numbers in [0, 1), one row per image; `*_weight` are Beta-distributed.
+    """The randomness of a batch of `count` images: uniform in [0, 1), a row per image; `*_weight` are Beta-distributed.
 
     They are drawn for the whole (global) batch on the CPU, before any image is touched, and do not depend on which
     operations are on. So a seed gives the same draws on any device, for any rank's share of the batch, and any setting.
@@ -67,15 +68,15 @@ class Augment:
 
     >>> augment = Augment.preset("cifar")
     >>> images = torch.randint(256, (8, 3, 32, 32), dtype=torch.uint8)
-    >>> draws = augment.draw(8, torch.Generator().manual_seed(0))
+    >>> draws = Draws(augment, 8, torch.Generator().manual_seed(0))
     >>> out, targets = augment(images, torch.arange(8), draws, num_classes=10)
     >>> out.shape, out.dtype, targets.dtype
     (torch.Size([8, 3, 32, 32]), torch.float32, torch.int64)
     """
 
     crop_padding: int = 0
-    random_resized_crop: tuple[float, float] | None = None  # range of the area
-    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)  # range of width / height of the resized crop
+    random_resized_crop: geometry.Range | None = None  # range of the area
+    crop_ratio: geometry.Range = (3 / 4, 4 / 3)  # range of width / height of the resized crop
     flip: float = 0.0  # probability
     randaugment: tuple[int, int] | None = None  # operations, magnitude of 0..30
     operation_probability: float = 1.0  # of each operation of RandAugment
@@ -85,14 +86,13 @@ class Augment:
     cutmix: float = 0.0  # α; where both are on, each image draws one
 
     def __post_init__(self) -> None:
-        for name in ("flip", "operation_probability", "erasing"):
-            _require(0.0 <= getattr(self, name) <= 1.0, f"{name} is a probability", getattr(self, name))
-        if self.random_resized_crop is not None:
-            low, high = self.random_resized_crop
-            _require(0 < low <= high <= 1, "random_resized_crop is a range within (0, 1]", self.random_resized_crop)
-            _require(self.crop_padding == 0, "crop_padding must be 0 with random_resized_crop", self.crop_padding)
-        if self.randaugment is not None:
-            _require(0 <= self.randaugment[1] < STRENGTHS, "randaugment is (count, 0 … 30)", self.randaugment)
+        shares = (self.flip, self.operation_probability, self.erasing)
+        low, high = self.random_resized_crop or (1.0, 1.0)
+        _, magnitude = self.randaugment or (0, 0)
+        if not (all(0 <= share <= 1 for share in shares) and 0 < low <= high <= 1 and 0 <= magnitude < STRENGTHS):
+            raise DataError(f"probabilities lie in [0, 1], areas in (0, 1], magnitudes in 0 … 30, got {self}")
+        if self.crop_padding and self.random_resized_crop:
+            raise DataError(f"crop_padding must be 0 with random_resized_crop, got {self}")
 
     @classmethod
     def preset(cls, name: Preset) -> "Augment":
@@ -134,15 +134,6 @@ class Augment:
         """Whether targets become (N, num_classes) distributions."""
         return self.mixup > 0 or self.cutmix > 0
 
-    def draw(self, count: int, generator: torch.Generator) -> Draws:
-        """Draw the randomness of a batch of `count` images.
-
-        >>> draws = Augment().draw(4, torch.Generator().manual_seed(0))
-        >>> draws.take(torch.tensor([2])).flip == draws.flip[2]
-        tensor([True])
-        """
-        return Draws(self, count, generator)
-
     def __call__(
         self,
         images: Tensor,
@@ -161,10 +152,7 @@ class Augment:
         rank passes its own images with the partners of them that belong to other ranks, and gets its own.
         """
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-            raise DataError(
-                f"augmentation needs uint8 images (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}; "
-                "convert them to bytes and move channels to the second place"
-            )
+            raise DataError(f"needed uint8 images (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}")
         values = normalise(self._change_pixels(images.contiguous(), draws), mean, std)
         if self.erasing > 0:
             erase_(values, draws.erase < self.erasing, draws.erase_box)
@@ -210,13 +198,9 @@ class Augment:
         weight = blended_weight.to(values).view(-1, 1, 1, 1)
         result = torch.where(inside, theirs, mine) * weight + theirs * (1.0 - weight)
         kept = (1.0 - boxes[:, 2].double() * boxes[:, 3] / (height * width)) * blended_weight
-        soft = soften(targets[own], targets[partners], kept, num_classes=num_classes)
+        kept = kept.to(targets.device, torch.float32).view(-1, 1)
+        soft = one_hot(targets[own], num_classes) * kept + one_hot(targets[partners], num_classes) * (1.0 - kept)
         return result.contiguous(memory_format=torch.channels_last), soft
-
-
-def _require(condition: bool, what: str, value: object) -> None:
-    if not condition:
-        raise DataError(f"{what}, got {value}")
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -240,11 +224,9 @@ def erase_(images: Tensor, chosen: Tensor, box_draws: Tensor) -> Tensor:
     Random erasing: Zhong et al., 2020 (arXiv 1708.04896).
     """
     height, width = images.shape[-2:]
-    rows = chosen.nonzero().squeeze(1)
-    boxes, found = geometry.random_boxes(box_draws[rows], height, width, scale=(0.02, 0.33), ratio=(0.3, 3.3))
-    inside = (_rectangles(boxes, height, width) & found.view(-1, 1, 1)).unsqueeze(1).to(images.device)
-    rows = rows.to(images.device)
-    return images.index_copy_(0, rows, images.index_select(0, rows).masked_fill_(inside, 0.0))
+    boxes, found = geometry.random_boxes(box_draws, height, width, scale=(0.02, 0.33), ratio=(0.3, 3.3))
+    inside = _rectangles(boxes, height, width) & (chosen & found).view(-1, 1, 1)
+    return images.masked_fill_(inside.unsqueeze(1).to(images.device), 0.0)
 
 
 def cut_boxes(weight: Tensor, centre: Tensor, height: int, width: int) -> Tensor:
@@ -255,18 +237,6 @@ def cut_boxes(weight: Tensor, centre: Tensor, height: int, width: int) -> Tensor
     top, bottom = (y - half_height).clamp(0, height), (y + half_height).clamp(0, height)
     left, right = (x - half_width).clamp(0, width), (x + half_width).clamp(0, width)
     return torch.stack([top, left, bottom - top, right - left], dim=1)
-
-
-def soften(targets: Tensor, partners: Tensor, kept: Tensor, *, num_classes: int) -> Tensor:
-    """Float32 targets (N, num_classes): `kept` of one's own class, the rest of the partner's.
-
-    >>> soften(torch.tensor([0]), torch.tensor([2]), torch.tensor([0.75]), num_classes=3).tolist()
-    [[0.75, 0.0, 0.25]]
-    """
-    kept = kept.to(targets.device, torch.float32).view(-1, 1)
-    soft = torch.zeros(len(targets), num_classes, device=targets.device)
-    soft.scatter_(1, targets.view(-1, 1), kept)
-    return soft.scatter_add_(1, partners.view(-1, 1), 1.0 - kept)
 
 
 def _rectangles(boxes: Tensor, height: int, width: int) -> Tensor:

@@ -6,7 +6,6 @@ import pickle
 import shutil
 import tarfile
 import urllib.request
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -77,10 +76,7 @@ def load_embedded() -> Dataset:
 
     `tools/make_embedded.py` makes the file from the originals; its licence (MIT) lies beside it.
     """
-    with (
-        resources.files("filtercov.lab.data").joinpath("fashion_mnist.npz").open("rb") as file,
-        np.load(file) as arrays,
-    ):
+    with np.load(Path(__file__).with_name("fashion_mnist.npz")) as arrays:
         train, test = (
             ImageArrays(arrays[f"{split}_images"][..., None], arrays[f"{split}_labels"].astype(np.int64), _FASHION)
             for split in ("train", "test")
@@ -98,17 +94,13 @@ def load_cifar10(root: Path | None = None, *, download: bool = False) -> Dataset
     try:
         if not path.exists():
             if not download:
-                raise DataError(
-                    f"CIFAR-10 is not at {path}; put {CIFAR10} there, or allow the download with --download (in Python "
-                    "download=True)"
-                )
+                raise DataError(f"{path} is missing; put it there, or allow --download (in Python download=True)")
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as temporary:
                 with temporary.open("wb") as file, urllib.request.urlopen(CIFAR10_URL, timeout=60) as response:
                     shutil.copyfileobj(response, file)
-                _check_cifar10(temporary, f"what {CIFAR10_URL} sent")
-        else:
-            _check_cifar10(path, str(path))
+                _check_cifar10(temporary, called=f"what {CIFAR10_URL} sent")
+        _check_cifar10(path, called=str(path))
         with tarfile.open(path, "r:gz") as archive:
             train = _read_cifar10(archive, [f"data_batch_{number}" for number in range(1, 6)])
             test = _read_cifar10(archive, ["test_batch"])
@@ -118,7 +110,7 @@ def load_cifar10(root: Path | None = None, *, download: bool = False) -> Dataset
     return Dataset("cifar10", train, test, in_channels=3, image_size=32, mean=mean, std=std)
 
 
-def _check_cifar10(path: Path, called: str) -> None:
+def _check_cifar10(path: Path, *, called: str) -> None:
     if (found := file_sha256(path)) != CIFAR10_SHA256:
         raise DataError(f"{called} is not the CIFAR-10 archive: sha256 {found}, not {CIFAR10_SHA256}; fetch it anew")
 

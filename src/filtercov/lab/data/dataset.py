@@ -12,46 +12,38 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import Augment
+from filtercov.lab.data.augment import Augment, Draws
 
 
-class Request(NamedTuple):
-    """What a batch needs: images by index (n,), and the draws (n, 22) by which a source of large images crops them.
-
-    NumPy arrays, because requests travel to worker processes.
-    """
+class Share(NamedTuple):
+    """A rank's part of a batch: which images, their draws, and where its own and their mixing partners are in it."""
 
     indices: NDArray[np.int64]
-    crop_draws: NDArray[np.float64]
-    augment: Augment
+    draws: Draws
+    own: Tensor
+    partners: Tensor
 
 
 class ImageSource(Protocol):
     """Labelled images that can be fetched batch by batch."""
 
-    crops_while_reading: bool  # as the requests' `random_resized_crop` says; else `Augment` does it
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The label of each image, (N,)."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the labels."""
+    labels: NDArray[np.int64]  # of each image, (N,)
+    classes: tuple[str, ...]  # the names of the labels
+    crops_while_reading: bool  # as `random_resized_crop` says; else `Augment` does it
 
     def __len__(self) -> int: ...
 
     def subset(self, indices: NDArray[np.int64]) -> Self:
         """Some of the images, in the order given."""
 
-    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
-        """Yield the images of each request, in turn: uint8 (n, C, H, W)."""
+    def fetch(self, shares: Iterable[Share], augment: Augment) -> Iterator[Tensor]:
+        """Yield the images of each share, in turn: uint8 (n, C, H, W)."""
 
     def digest(self) -> str:
         """A checksum of the images."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ImageArrays:
     """Images of one size in memory or in a memory map: uint8 (N, H, W, C), labels int64 (N,), names of the classes.
 
@@ -65,15 +57,6 @@ class ImageArrays:
     classes: tuple[str, ...]
     crops_while_reading = False
 
-    def __post_init__(self) -> None:
-        images, labels, last = self.images, self.labels, len(self.classes) - 1
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
-            raise DataError(f"images must be uint8 (N, H, W, 1 or 3), got {images.dtype} {images.shape}; convert them")
-        if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
-            raise DataError(f"{len(images)} images need as many int64 labels, got {labels.dtype} {labels.shape}")
-        if len(labels) and not 0 <= labels.min() <= labels.max() <= last:
-            raise DataError(f"labels must lie in 0..{last}, one per class, got {labels.min()}..{labels.max()}")
-
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -81,10 +64,10 @@ class ImageArrays:
         """A copy of some of the images, in the order given."""
         return ImageArrays(self.images[indices], self.labels[indices], self.classes)
 
-    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
-        """Yield the images of each request as uint8 (n, C, H, W)."""
-        for request in requests:
-            yield torch.from_numpy(self.images[request.indices]).permute(0, 3, 1, 2)
+    def fetch(self, shares: Iterable[Share], augment: Augment) -> Iterator[Tensor]:  # noqa: ARG002
+        """Yield the images of each share as uint8 (n, C, H, W)."""
+        for share in shares:
+            yield torch.from_numpy(self.images[share.indices]).permute(0, 3, 1, 2)
 
     def digest(self) -> str:
         """SHA-256 of the shape and the pixels."""
@@ -93,20 +76,14 @@ class ImageArrays:
         return digest.hexdigest()
 
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of each channel, as fractions of 255, from at most 20,000 evenly spaced images.
-
-        >>> ImageArrays(np.array([[[[0], [255]]]], np.uint8), np.array([0]), ("a",)).mean_and_std()
-        ((0.5,), (0.5,))
-        """
+        """Each channel's mean and standard deviation as fractions of 255, from at most 20,000 evenly spaced images."""
         values = self.images[:: max(1, len(self) // 10_000)]
         levels = np.arange(256) / 255
-        means, stds = [], []
-        for channel in range(values.shape[3]):
-            weights = np.bincount(values[..., channel].ravel(), minlength=256) / values[..., channel].size
-            mean = float(weights @ levels)
-            means.append(mean)
-            stds.append(float(np.sqrt(weights @ (levels - mean) ** 2)) or 1.0)  # a constant channel is not scaled
-        return tuple(means), tuple(stds)
+        counts = [np.bincount(channel.ravel(), minlength=256) for channel in np.moveaxis(values, 3, 0)]
+        shares = [count / count.sum() for count in counts]
+        means = [float(share @ levels) for share in shares]
+        variances = [share @ (levels - mean) ** 2 for share, mean in zip(shares, means, strict=True)]
+        return tuple(means), tuple(float(np.sqrt(variance)) or 1.0 for variance in variances)  # 1 for constant ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,12 +139,7 @@ class Dataset:
 
 
 def stratified_order(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """An order of the images in which every prefix holds the classes in proportion, shuffled within each class.
-
-    >>> labels = np.array([0, 0, 0, 1, 1, 1])
-    >>> sorted(labels[stratified_order(labels)[:4]].tolist())
-    [0, 0, 1, 1]
-    """
+    """An order of the images in which every prefix holds the classes in proportion, shuffled within each class."""
     shuffled = np.random.default_rng(0).permutation(len(labels))
     place, size = _place_in_class(labels[shuffled])
     # Fractions, not places, keep unequal classes in proportion.

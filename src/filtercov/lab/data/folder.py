@@ -6,12 +6,15 @@ images are streamed: decoded by worker processes while the model trains.
 """
 
 import hashlib
+import io
 import os
 import re
+import warnings
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,13 +23,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from filtercov.errors import DataError
-from filtercov.files import Lock, atomic_write, cache_directory
-from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource, Request
-from filtercov.lab.data.decode import UnreadableError, crop_and_resize, fit_square, read_image
+from filtercov.files import atomic_write, cache_directory
+from filtercov.lab.data.augment import Augment
+from filtercov.lab.data.dataset import Dataset, ImageArrays, ImageSource, Share
 from filtercov.lab.data.geometry import crop_boxes
 from filtercov.printable import counted
 
@@ -40,6 +44,7 @@ _NORMALISATION = {  # ImageNet's mean and standard deviation, by channels
 _SAMPLED = 64  # training images, to find size and channels of all
 _CACHE_VERSION = 6  # of its format and of how images are decoded: part of the fingerprint
 
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 _IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 # What is above the split nearest to the top, the split, and the class (None for what is directly in the split).
 _PLACE = re.compile(r"(|.*?/)(train|val|test)/(?:([^/]+)/)?.*", re.DOTALL)
@@ -58,7 +63,7 @@ def load_folder(path: Path, *, image_size: int | None = None, workers: int | Non
     else:
         workers = min(8, os.cpu_count() or 1) if workers is None else workers
         sources = {
-            split: StreamedImages(tree, files, tree.labels(files), size, channels, workers)
+            split: StreamedImages(tree, files, tree.labels(files), tree.classes, size, channels, workers)
             for split, files in tree.splits.items()
         }
         mean, std = _NORMALISATION[channels]
@@ -92,11 +97,9 @@ class Tree:
         self.path = path
         try:
             self.zipped = path.is_file()
-            stamps = _zip_stamps(path) if self.zipped else _directory_stamps(path)
+            stamps = dict(_files_of_zip(path) if self.zipped else _files_of_directory(path))
         except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise DataError(
-                f"{path} cannot be read as a directory or zip of images: {error}; repair that or name another"
-            ) from error
+            raise DataError(f"{path} cannot be read as a directory or zip ({error}); repair or name another") from error
         self.splits = find_images(stamps, path)
         self.classes = tuple(sorted({file.label for file in self.splits["train"]}))
 
@@ -106,8 +109,7 @@ class Tree:
 
     def labels(self, files: Iterable[ImageFile]) -> NDArray[np.int64]:
         """The number of each file's class, (N,)."""
-        numbers = {label: number for number, label in enumerate(self.classes)}
-        return np.array([numbers[file.label] for file in files], dtype=np.int64)
+        return np.searchsorted(self.classes, [file.label for file in files]).astype(np.int64)  # classes are sorted
 
 
 @lru_cache(maxsize=4)
@@ -116,32 +118,30 @@ def _opened(tree: Tree, process: int) -> zipfile.ZipFile:  # noqa: ARG001
     return zipfile.ZipFile(tree.path)
 
 
-def _zip_stamps(path: Path) -> dict[str, str]:
+def _files_of_zip(path: Path) -> Iterator[tuple[str, str]]:
+    """The path of each file and directory in a zip, and its stamp."""
     with zipfile.ZipFile(path) as archive:
-        files = archive.NameToInfo.items()
-        return {name: f"{info.file_size} {info.CRC}" for name, info in files if not _CLUTTER.search(name)}
+        for name, info in archive.NameToInfo.items():
+            if not _CLUTTER.search(name):
+                yield name, f"{info.file_size} {info.CRC}"
 
 
-def _directory_stamps(root: Path) -> dict[str, str]:
-    """The stamp of each file, by its path from `root`, and an empty one for each directory, whose path ends in `/`.
+def _files_of_directory(root: Path, above: str = "") -> Iterator[tuple[str, str]]:
+    """The path from `root` of each file, with its stamp, and of each directory, which ends in `/`, with none.
 
     What cannot be listed or is a link to nothing is an error: skipping it could drop a class silently.
     """
-    stamps: dict[str, str] = {}
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        above = f"{Path(folder).relative_to(root).as_posix()}/".removeprefix("./")
-        folders[:] = [name for name in folders if not _CLUTTER.search(name)]
-        stamps |= {f"{above}{name}/": "" for name in folders}
-        for name in names:
-            if not _CLUTTER.search(name):
-                # A copy can keep size and time of what it replaces, but not the inode and its own time.
-                file = (Path(folder) / name).stat()
-                stamps[above + name] = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {file.st_ino}"
-    return stamps
+    for entry in [*os.scandir(root / above)]:
+        path = above + entry.name
+        if _CLUTTER.search(entry.name):
+            continue
+        if entry.is_dir():
+            yield f"{path}/", ""
+            yield from _files_of_directory(root, f"{path}/")
+        else:
+            # A copy can keep size and time of what it replaces, but not the inode and its own time.
+            file = entry.stat()
+            yield path, f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {file.st_ino}"
 
 
 def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[ImageFile]]:
@@ -175,17 +175,67 @@ def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[Image
     if "test" not in splits:
         raise DataError(f"{source} holds no test/CLASS or val/CLASS images; set some apart to measure accuracy with")
     trained = {file.label for file in splits["train"]}
-    for _, above, split, label in found:
-        if above == nearest and split == "train" and label and label not in trained:
-            raise DataError(f"{source}: the class train/{label} holds no images; fill it or remove it")
+    below = {label for _, above, split, label in found if above == nearest and split == "train" and label}
+    if below > trained:
+        raise DataError(f"{source}: the class train/{min(below - trained)} holds no images; fill it or remove it")
     if len(trained) < 2:
-        raise DataError(
-            f"{source} needs two classes or more, each a train/CLASS, got {min(trained)} alone; directories below a "
-            "class belong to it, so move those that are classes up"
-        )
+        raise DataError(f"{source} needs two classes or more, got train/{min(trained)} alone; put others beside it")
     if untrained := sorted({file.label for files in splits.values() for file in files} - trained):
         raise DataError(f"{source} tests classes it does not train: {', '.join(untrained[:5])}; remove them")
     return splits
+
+
+# --- From a file to an upright picture of 8 bits per channel, cropped and scaled ---
+
+
+class UnreadableError(Exception):
+    """A file that cannot be read as an image; the message names it and says why."""
+
+
+def read_image(read: Callable[[str], bytes], path: str, *, channels: int | None = None) -> Image.Image:
+    """The RGB (3 channels) or grey (1) image of a file, upright, 8 bits per channel; None: grey if stored so.
+
+    `read` gives the file's content. Of an animation it is the first picture; transparency is dropped.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of what it repairs or doubts (damaged metadata, a picture so large that it may be meant to
+            # exhaust memory). Only the last is a reason to stop.
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = _decode(read(path))
+            grey = channels == 1 or (channels is None and image.mode in ("1", "L", "LA"))
+            return image.convert("L" if grey else "RGB")
+    except UnidentifiedImageError:
+        raise UnreadableError(f"{path}: not an image of a known format ({', '.join(FORMATS)})") from None
+    except Exception as error:  # a damaged file can raise nearly anything, from OSError to struct.error
+        raise UnreadableError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def _decode(content: bytes) -> Image.Image:
+    image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
+    image.load()
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise ValueError("its pixels are floats or 32-bit integers, of unknown range; store it with 8 or 16 bits")
+    with suppress(Exception):  # damaged metadata can raise nearly anything, and the pixels are sound
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        # Of 16 bits the high byte, which is what Pillow keeps of deeper RGB; `convert` would clip at 255.
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image
+
+
+def fit_square(image: Image.Image, size: int, *, crop_share: float = 1.0) -> Image.Image:
+    """The central square, `crop_share` of the shorter side, scaled to size × size."""
+    side = max(1, round(min(image.size) * crop_share))
+    return crop_and_resize(image, ((image.height - side) // 2, (image.width - side) // 2, side, side), size)
+
+
+def crop_and_resize(image: Image.Image, box: tuple[int, int, int, int], size: int) -> Image.Image:
+    """The box (top, left, height, width) of an image, scaled to size × size, antialiased bilinear."""
+    top, left, height, width = box
+    # Cropped first: with resize's own `box` the filter would see beyond it, as torchvision's does not.
+    return image.crop((left, top, left + width, top + height)).resize((size, size), Image.Resampling.BILINEAR)
 
 
 def _typical_shape(tree: Tree) -> tuple[int, int, int]:
@@ -195,46 +245,30 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
     """
     files = tree.splits["train"]
     shapes: Counter[tuple[int, int]] = Counter()
-    channels, unreadable = 1, []
+    channels = 1
     for file in files[:: max(1, len(files) // _SAMPLED)]:
-        try:
+        with suppress(UnreadableError):  # an error when it is decoded for use
             image = read_image(tree.read, file.path)
-        except UnreadableError as error:
-            unreadable.append(error)
-            continue  # an error when it is decoded for use
-        shapes[image.height, image.width] += 1
-        channels = max(channels, len(image.getbands()))
+            shapes[image.height, image.width] += 1
+            channels = max(channels, len(image.getbands()))
     if not shapes:
-        raise _refusal(tree, unreadable)
+        raise DataError(f"{tree.path}: {files[0].path} and all others looked at cannot be read; repair or remove them")
     return *shapes.most_common(1)[0][0], channels
-
-
-def _refusal(tree: Tree, unreadable: Sequence[UnreadableError]) -> DataError:
-    named = [str(error) for error in unreadable[:10]]
-    if len(unreadable) > 10:
-        named.append(f"and {len(unreadable) - 10} more")
-    count = counted(len(unreadable), "image")
-    return DataError(f"{count} of {tree.path} cannot be read ({'; '.join(named)}); repair or remove them")
 
 
 # --- What is kept in the cache ---
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    """A file of the cache, made first where it is missing: by one process, while others who want it wait."""
+    """A file of the cache, made first where it is missing; processes that find it missing at once make it alike."""
     path = cache_directory() / name
-    lock = Lock(path.with_name(f".{path.name}.lock"))
     try:
         if not path.exists():  # else nothing is written: the cache may be read-only
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=-1)
-            if not path.exists():
-                with atomic_write(path) as temporary:
-                    make(temporary)
-    except OSError as error:  # another user's, full, read-only, or a filesystem without locks
+            with atomic_write(path) as temporary:
+                make(temporary)
+    except OSError as error:  # another user's, full, or read-only
         raise DataError(f"cannot make {path}: {error}; repair that or set FILTERCOV_CACHE to another place") from error
-    finally:
-        lock.release()
     return path
 
 
@@ -254,7 +288,7 @@ def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
     everything = [file for files in tree.splits.values() for file in files]
 
     def decode(path: Path) -> None:
-        unreadable = []
+        unreadable: list[str] = []
         # Written, not mapped: a full disk is then an error and not a signal that ends the process.
         with path.open("wb") as pixels:
             for file in everything:
@@ -262,42 +296,35 @@ def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
                     image = read_image(tree.read, file.path, channels=channels)
                     pixels.write(fit_square(image, size).tobytes())
                 except UnreadableError as error:
-                    unreadable.append(error)
+                    unreadable.append(str(error))
         if unreadable:
-            raise _refusal(tree, unreadable)
+            named = "; ".join(unreadable[:10]) + (f"; and {len(unreadable) - 10} more" if unreadable[10:] else "")
+            count = counted(len(unreadable), "image")
+            raise DataError(f"{count} of {tree.path} cannot be read ({named}); repair or remove them")
 
     fingerprint = _sha256([repr((_CACHE_VERSION, size, channels)), *_stamped(everything)])[:24]
     kept = _kept(f"folders/{tree.path.name[:40]}-{fingerprint}", decode)
-    try:
-        pixels = np.memmap(kept, np.uint8, mode="r", shape=(len(everything), size, size, channels))
-    except (OSError, ValueError) as error:
-        raise DataError(f"the decoded images in {kept} cannot be read ({error}); delete that file") from error
-    arrays, start = {}, 0
-    for split, files in tree.splits.items():
-        arrays[split] = ImageArrays(pixels[start : start + len(files)], tree.labels(files), tree.classes)
-        start += len(files)
-    return arrays
+    pixels = np.memmap(kept, np.uint8, mode="r", shape=(len(everything), size, size, channels))
+    ends = np.cumsum([len(files) for files in tree.splits.values()])
+    parts = zip(tree.splits.items(), np.split(pixels, ends[:-1]), strict=True)
+    return {split: ImageArrays(images, tree.labels(files), tree.classes) for (split, files), images in parts}
 
 
 # --- Large images ---
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class StreamedImages:
     """Files of a tree, decoded when a batch needs them."""
 
     tree: Tree
     files: Sequence[ImageFile]
     labels: NDArray[np.int64]
+    classes: tuple[str, ...]
     size: int
     channels: int
     workers: int
     crops_while_reading = True
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the labels."""
-        return self.tree.classes
 
     def __len__(self) -> int:
         return len(self.files)
@@ -306,11 +333,12 @@ class StreamedImages:
         """A stream of some of the files, in the order given."""
         return replace(self, files=[self.files[index] for index in indices], labels=self.labels[indices])
 
-    def fetch(self, requests: Iterable[Request]) -> Iterator[Tensor]:
-        """Yield the images of each request as uint8 (n, C, size, size); a worker decodes a whole batch."""
+    def fetch(self, shares: Iterable[Share], augment: Augment) -> Iterator[Tensor]:
+        """Yield the images of each share as uint8 (n, C, size, size); a worker decodes a whole batch."""
         batches = DataLoader(
             cast(Any, self),
-            sampler=requests,  # what is "sampled" is a whole batch
+            # What is "sampled" is a whole batch; NumPy arrays travel to workers, tensors would take a file handle each.
+            sampler=((share.indices, share.draws.crop.numpy(), augment) for share in shares),
             batch_size=None,
             num_workers=self.workers,
             generator=torch.Generator(),  # else it draws from torch's own, which a resumed run must find unmoved
@@ -320,26 +348,26 @@ class StreamedImages:
                 raise images
             yield images
 
-    def __getitem__(self, request: Request) -> Tensor | DataError:
-        """What a worker process does: the images of a request, or why there are none.
+    def __getitem__(self, share: tuple[NDArray[np.int64], NDArray[np.float64], Augment]) -> Tensor | DataError:
+        """What a worker process does: the images of a share, or why there are none.
 
         An error that a worker raises reaches the caller as text, with a traceback; one that it returns, as it is.
         """
+        indices, draws, augment = share
         try:
-            images = [self._read(self.files[index].path, request, row) for row, index in enumerate(request.indices)]
+            images = [self._read(self.files[i].path, augment, row) for i, row in zip(indices, draws, strict=True)]
         except UnreadableError as error:
             return DataError(f"{self.tree.path}: {error}; repair or remove it")
         pixels = np.array(images, dtype=np.uint8).reshape(-1, self.size, self.size, self.channels)
         return torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
-    def _read(self, path: str, request: Request, row: int) -> NDArray[np.uint8]:
-        """Decode an image, cropped at random by the draws of a row of the request or to its centre."""
-        image, augment = read_image(self.tree.read, path, channels=self.channels), request.augment
+    def _read(self, path: str, augment: Augment, draws: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Decode an image, cropped at random by its draws or to its centre."""
+        image = read_image(self.tree.read, path, channels=self.channels)
         if augment.random_resized_crop is None:
             return np.asarray(fit_square(image, self.size, crop_share=CENTRE_SHARE))
-        draws = torch.from_numpy(request.crop_draws[row : row + 1])
         scale, ratio = augment.random_resized_crop, augment.crop_ratio
-        (box,) = crop_boxes(draws, image.height, image.width, scale=scale, ratio=ratio).tolist()
+        (box,) = crop_boxes(torch.tensor(draws[None]), image.height, image.width, scale=scale, ratio=ratio).tolist()
         return np.asarray(crop_and_resize(image, box, self.size))
 
     def digest(self) -> str:

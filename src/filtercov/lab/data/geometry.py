@@ -10,31 +10,16 @@ from torch.nn.functional import pad
 BOX_TRIES = 10
 BOX_DRAWS = 2 * BOX_TRIES + 2  # (area, aspect) of each try, then the place
 _CACHED_IMAGES = 32
+Range = tuple[float, float]
 Values = float | Tensor
 _ONE = 65536  # 1.0 in Pillow's 16.16 fixed point
 
 
 def pick_pixels(images: Tensor, positions: Tensor) -> Tensor:
-    """The pixels at `positions`, integers y·W + x, of each image: (N, h, w) → (N, C, h, w).
-
-    >>> image = torch.arange(4, dtype=torch.uint8).view(1, 1, 2, 2)
-    >>> pick_pixels(image, torch.tensor([[[3, 2], [1, 0]]])).tolist()
-    [[[[3, 2], [1, 0]]]]
-    """
-    n, c, height, width = images.shape
-    starts = plane_starts(images, height * width)
-    flat = (positions.to(starts.dtype).unsqueeze(1) + starts).view(-1)
-    return images.reshape(-1).index_select(0, flat).view(n, c, *positions.shape[1:])
-
-
-def plane_starts(images: Tensor, length: int) -> Tensor:
-    """Where each image's and channel's plane of `length` values starts, if all are laid end to end: (N, C, 1, 1).
-
-    For one flat `index_select` with 32-bit positions, four times as fast as advanced indexing on a CPU.
-    """
+    """The pixels at `positions`, integers y·W + x, of each image: (N, h, w) → (N, C, h, w)."""
     n, c = images.shape[:2]
-    dtype = torch.int32 if n * c * length < 2**31 else torch.int64
-    return (torch.arange(n * c, device=images.device, dtype=dtype) * length).view(n, c, 1, 1)
+    flat = positions.flatten(1).long().unsqueeze(1).expand(-1, c, -1)
+    return images.flatten(2).gather(2, flat).view(n, c, *positions.shape[1:])
 
 
 def pad_and_crop(images: Tensor, draws: Tensor, *, padding: int) -> Tensor:
@@ -48,17 +33,11 @@ def pad_and_crop(images: Tensor, draws: Tensor, *, padding: int) -> Tensor:
 
 
 def flip(images: Tensor, mirrored: Tensor) -> Tensor:
-    """Mirror the images where `mirrored`, a boolean (N,), says so.
-
-    >>> flip(torch.tensor([[[[1, 2]]], [[[1, 2]]]]), torch.tensor([True, False])).flatten(1).tolist()
-    [[2, 1], [1, 2]]
-    """
+    """Mirror the images where `mirrored`, a boolean (N,), says so."""
     return torch.where(mirrored.to(images.device).view(-1, 1, 1, 1), images.flip(-1), images)
 
 
-def random_boxes(
-    draws: Tensor, height: int, width: int, *, scale: tuple[float, float], ratio: tuple[float, float]
-) -> tuple[Tensor, Tensor]:
+def random_boxes(draws: Tensor, height: int, width: int, *, scale: Range, ratio: Range) -> tuple[Tensor, Tensor]:
     """Random boxes (N, 4), and which rows found one that fits in their ten tries; draws is (N, 22).
 
     Areas are uniform in `scale` of the image's, aspects w/h log-uniform in `ratio`.
@@ -78,9 +57,7 @@ def random_boxes(
     return boxes, fits.any(1)
 
 
-def crop_boxes(
-    draws: Tensor, height: int, width: int, *, scale: tuple[float, float], ratio: tuple[float, float]
-) -> Tensor:
+def crop_boxes(draws: Tensor, height: int, width: int, *, scale: Range, ratio: Range) -> Tensor:
     """Random boxes (N, 4), or the central one of an allowed aspect where no try fitted."""
     boxes, found = random_boxes(draws, height, width, scale=scale, ratio=ratio)
     aspect = min(max(width / height, ratio[0]), ratio[1])

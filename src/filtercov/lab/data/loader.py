@@ -6,8 +6,8 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from itertools import tee
-from typing import Any, NamedTuple
+from itertools import islice, tee
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,18 +15,9 @@ from torch import Tensor
 
 from filtercov.errors import DataError
 from filtercov.lab.data.augment import Augment, Draws
-from filtercov.lab.data.dataset import ImageSource, Request
+from filtercov.lab.data.dataset import ImageSource, Share
 
 _ORDER, _BATCH, _TORCH_ORDER = 0, 1, 2  # what a generator is for
-
-
-class _Share(NamedTuple):
-    """A rank's part of a batch: what to fetch, its draws, and where its own images and their partners are in it."""
-
-    request: Request
-    draws: Draws
-    own: Tensor
-    partners: Tensor
 
 
 @dataclass(eq=False)
@@ -59,14 +50,8 @@ class BatchLoader:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.batch_size < self.world_size or not 0 <= self.rank < self.world_size:
-            raise DataError(
-                f"needed an image per rank, got batch size {self.batch_size}, rank {self.rank} of {self.world_size}"
-            )
         if len(self) == 0:
-            raise DataError(
-                f"{len(self.arrays)} images do not fill a batch of {self.batch_size}; choose a smaller batch size"
-            )
+            raise DataError(f"{len(self.arrays)} images do not fill a batch of {self.batch_size}; choose a smaller one")
 
     def __len__(self) -> int:
         """Batches of an epoch, the same for every rank."""
@@ -77,41 +62,36 @@ class BatchLoader:
 
         Where the augmentation mixes images, targets are float32 (n, classes). Starting late yields the identical rest.
         """
+        augment = self.augment
+        if self.arrays.crops_while_reading:
+            augment = replace(augment, random_resized_crop=None)
         ahead, shares = tee(self._shares(epoch, start_batch))  # sources fetch in order, and may work ahead
-        for images, share in zip(self.arrays.fetch(share.request for share in ahead), shares, strict=True):
-            yield self._augmented(images, share)
+        for images, share in zip(self.arrays.fetch(ahead, self.augment), shares, strict=True):
+            targets = torch.from_numpy(self.arrays.labels[share.indices])
+            yield augment(
+                images.to(self.device, non_blocking=True),
+                targets.to(self.device, non_blocking=True),
+                share.draws,
+                num_classes=len(self.arrays.classes),
+                mean=self.mean,
+                std=self.std,
+                own=share.own,
+                partners=share.partners,
+            )
 
-    def _shares(self, epoch: int, start_batch: int) -> Iterator[_Share]:
+    def _shares(self, epoch: int, start_batch: int) -> Iterator[Share]:
         """What this rank needs of each batch: its own images and their mixing partners."""
-        order = torch.arange(len(self.arrays))
-        if self.shuffle:
-            order = torch.randperm(len(self.arrays), generator=seeded_generator(_ORDER, self.seed, epoch))
-        for batch in range(start_batch, len(self)):
-            indices = order[batch * self.batch_size : (batch + 1) * self.batch_size]
+        shuffled = seeded_generator(_ORDER, self.seed, epoch) if self.shuffle else None
+        batches = _index_batches(len(self.arrays), self.batch_size, shuffled)
+        for batch, indices in islice(enumerate(batches), start_batch, len(self)):
             count = len(indices)
-            draws = self.augment.draw(count, seeded_generator(_BATCH, self.seed, epoch, batch))
+            draws = Draws(self.augment, count, seeded_generator(_BATCH, self.seed, epoch, batch))
             own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
             # Partners come from the other end of the batch, whose order is random already.
             partners = count - 1 - own
             needed = torch.from_numpy(np.union1d(own, partners)) if self.augment.mixes else own
-            draws = draws.take(needed)
-            request = Request(indices[needed].numpy(), draws.crop.numpy(), self.augment)
-            yield _Share(request, draws, torch.searchsorted(needed, own), torch.searchsorted(needed, partners))
-
-    def _augmented(self, images: Tensor, share: _Share) -> tuple[Tensor, Tensor]:
-        augment, targets = self.augment, torch.from_numpy(self.arrays.labels[share.request.indices])
-        if self.arrays.crops_while_reading:
-            augment = replace(augment, random_resized_crop=None)
-        return augment(
-            images.to(self.device, non_blocking=True),
-            targets.to(self.device, non_blocking=True),
-            share.draws,
-            num_classes=len(self.arrays.classes),
-            mean=self.mean,
-            std=self.std,
-            own=share.own,
-            partners=share.partners,
-        )
+            places = torch.searchsorted(needed, own), torch.searchsorted(needed, partners)
+            yield Share(indices[needed].numpy(), draws.take(needed), *places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +109,10 @@ class TorchBatches:
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of an epoch from `start_batch` on."""
-        order = torch.arange(len(self.data))
-        if self.shuffle:
-            order = torch.randperm(len(self.data), generator=seeded_generator(self.seed, _TORCH_ORDER, epoch))
-        for batch in range(start_batch, len(self)):
-            chosen = order[batch * self.batch_size : (batch + 1) * self.batch_size].tolist()
-            images, classes = zip(*(self.data[index] for index in chosen), strict=True)
+        shuffled = seeded_generator(self.seed, _TORCH_ORDER, epoch) if self.shuffle else None
+        batches = _index_batches(len(self.data), self.batch_size, shuffled)
+        for indices in islice(batches, start_batch, len(self)):
+            images, classes = zip(*(self.data[index] for index in indices.tolist()), strict=True)
             yield torch.stack([torch.as_tensor(image) for image in images]), torch.tensor([int(c) for c in classes])
 
     def digest(self) -> str:
@@ -144,6 +122,11 @@ class TorchBatches:
             image, label = self.data[index]
             found.update(np.ascontiguousarray(torch.as_tensor(image).numpy()).tobytes() + str(int(label)).encode())
         return found.hexdigest()
+
+
+def _index_batches(count: int, size: int, shuffled: torch.Generator | None) -> Sequence[Tensor]:
+    order = torch.arange(count) if shuffled is None else torch.randperm(count, generator=shuffled)
+    return torch.split(order, size)
 
 
 def seeded_generator(*key: int) -> torch.Generator:

@@ -65,11 +65,7 @@ def equalize(images: Tensor) -> Tensor:
 
 
 def luminance(images: Tensor) -> Tensor:
-    """The uint8 (N, 1, H, W) luma (ITU-R 601) of RGB images; grey images are their own.
-
-    >>> luminance(torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1)).item()
-    76
-    """
+    """The uint8 (N, 1, H, W) luma (ITU-R 601) of RGB images; grey images are their own."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.to(torch.int32).unbind(1)
@@ -107,9 +103,7 @@ def _levels(images: Tensor) -> Tensor:
 
 def _look_up(images: Tensor, tables: Tensor) -> Tensor:
     """Map every value through its image's and channel's table; tables are uint8 (N, C or 1, 256)."""
-    starts = geometry.plane_starts(images, 256)
-    flat = (images.to(starts.dtype) + starts).view(-1)
-    return tables.expand(*images.shape[:2], 256).reshape(-1).index_select(0, flat).view(images.shape)
+    return tables.expand(*images.shape[:2], 256).gather(2, images.flatten(2).long()).view(images.shape)
 
 
 # Images (n, C, H, W) and one parameter (n,) for each.

@@ -24,11 +24,7 @@ class ConvMixerSpec:
 
     @property
     def name(self) -> str:
-        """The name this was parsed from.
-
-        >>> ConvMixerSpec(256, 8, kernel_size=9, patch_size=2).name
-        'convmixer_256_8_k9_p2'
-        """
+        """The name this was parsed from."""
         return f"convmixer_{self.width}_{self.depth}_k{self.kernel_size}_p{self.patch_size}"
 
 
@@ -49,8 +45,8 @@ class FastResidual(FusedResidual, Residual):
     """`Residual`, added in the same pass as BatchNorm: what `accelerate_` makes of it."""
 
 
-class ConvMixer(nn.Module):
-    """The network of a `ConvMixerSpec`, initialised by PyTorch's defaults as in the paper's code.
+class ConvMixer(nn.Sequential):
+    """The network of a `ConvMixerSpec`, from images to logits, initialised by PyTorch's defaults as the paper's is.
 
     >>> import torch
     >>> net = ConvMixer(ConvMixerSpec(8, 2, kernel_size=3, patch_size=2), num_classes=10, in_channels=1)
@@ -66,10 +62,6 @@ class ConvMixer(nn.Module):
         self.blocks = nn.Sequential(*(_block(spec, rate) for rate in depth_rates(drop_path_rate, spec.depth)))
         self.pooling = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(spec.width, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
-        return self.head(self.pooling(self.blocks(self.stem(x))))  # type: ignore[no-any-return]
 
 
 def _block(spec: ConvMixerSpec, drop_path_rate: float) -> nn.Sequential:
@@ -87,10 +79,6 @@ class StochasticDepth(nn.Module):
     """Drop a residual branch of whole images with probability `rate` while training (Huang et al., 2016).
 
     Surviving branches are scaled by 1 / (1 - rate), so the expectation does not change; in evaluation nothing happens.
-
-    >>> import torch
-    >>> StochasticDepth(0.5).eval()(torch.ones(1, 1, 1, 1)).item()
-    1.0
     """
 
     def __init__(self, rate: float) -> None:
@@ -103,9 +91,6 @@ class StochasticDepth(nn.Module):
             return x
         keep = 1.0 - self.rate
         return x * x.new_empty(x.shape[0], 1, 1, 1).bernoulli_(keep).div_(keep)
-
-    def extra_repr(self) -> str:  # noqa: D102
-        return f"rate={self.rate:g}"
 
 
 DROPOUTS[StochasticDepth] = "rate"

@@ -6,8 +6,9 @@ halves, so 32 pixels become 16, 8, 4, 2 with patches of 2. timm's `patch_size=2`
 1 pixels): `convnext_atto_p2_s2` is that network. docs/training.md says why `p2` alone means the other.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,22 +18,13 @@ from filtercov.lab.models.convmixer import StochasticDepth, depth_rates
 from filtercov.nn import DepthwiseConv2d
 from filtercov.nn.fused import FusedBlock
 
-
-@dataclass(frozen=True)
-class ConvNeXtSize:
-    """Blocks and channels of the four stages, and whether the perceptrons are 1×1 convolutions (timm's small ones)."""
-
-    depths: tuple[int, int, int, int]
-    width: int  # of the first stage; each later stage doubles it
-    pointwise_convs: bool
-
-
+# Channels of the first stage, which each later stage doubles, and blocks of the four.
 SIZES = {
-    "atto": ConvNeXtSize((2, 2, 6, 2), 40, pointwise_convs=True),
-    "femto": ConvNeXtSize((2, 2, 6, 2), 48, pointwise_convs=True),
-    "pico": ConvNeXtSize((2, 2, 6, 2), 64, pointwise_convs=True),
-    "nano": ConvNeXtSize((2, 2, 8, 2), 80, pointwise_convs=True),
-    "tiny": ConvNeXtSize((3, 3, 9, 3), 96, pointwise_convs=False),
+    "atto": (40, (2, 2, 6, 2)),
+    "femto": (48, (2, 2, 6, 2)),
+    "pico": (64, (2, 2, 6, 2)),
+    "nano": (80, (2, 2, 8, 2)),
+    "tiny": (96, (3, 3, 9, 3)),
 }
 LAYER_SCALE = 1e-6  # γ of an untrained block, timm's
 
@@ -82,7 +74,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, spec: ConvNeXtSpec, *, drop_path_rate: float) -> None:
         super().__init__()
-        self.pointwise_convs = pointwise_convs = SIZES[spec.size].pointwise_convs
+        self.pointwise_convs = pointwise_convs = spec.size != "tiny"  # as timm has it
         self.conv_dw = DepthwiseConv2d(width, width, spec.kernel_size, groups=width, padding="same")
         self.norm = LayerNorm2d(width) if pointwise_convs else nn.LayerNorm(width, eps=1e-6)
         self.mlp = Perceptron(width, pointwise_convs=pointwise_convs)
@@ -99,18 +91,13 @@ class Block(nn.Module):
         return self.drop_path(branch * self.gamma.view(1, -1, 1, 1)) + x  # type: ignore[no-any-return]
 
 
-class Perceptron(nn.Module):
+class Perceptron(nn.Sequential):
     """Channels to four times as many, GELU, and back: as 1×1 convolutions on NCHW or linear layers on NHWC."""
 
     def __init__(self, width: int, *, pointwise_convs: bool) -> None:
-        super().__init__()
-        self.fc1: nn.Module = nn.Conv2d(width, 4 * width, 1) if pointwise_convs else nn.Linear(width, 4 * width)
-        self.act = nn.GELU()
-        self.fc2: nn.Module = nn.Conv2d(4 * width, width, 1) if pointwise_convs else nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The channel-mixed map, same shape."""
-        return self.fc2(self.act(self.fc1(x)))  # type: ignore[no-any-return]
+        product = partial(nn.Conv2d, kernel_size=1) if pointwise_convs else nn.Linear
+        layers = {"fc1": product(width, 4 * width), "act": nn.GELU(), "fc2": product(4 * width, width)}
+        super().__init__(OrderedDict(layers))
 
 
 class FastBlock(FusedBlock, Block):
@@ -120,36 +107,8 @@ class FastBlock(FusedBlock, Block):
     norms = (nn.LayerNorm, LayerNorm2d)
 
 
-class Stage(nn.Module):
-    """A downsampling (when `stride` is 2) and the blocks of one resolution."""
-
-    def __init__(self, in_width: int, width: int, *, stride: int, blocks: Sequence[Block]) -> None:
-        super().__init__()
-        self.downsample: nn.Module = nn.Identity()
-        if stride > 1:
-            self.downsample = nn.Sequential(LayerNorm2d(in_width), nn.Conv2d(in_width, width, stride, stride=stride))
-        self.blocks = nn.Sequential(*blocks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The (N, width, H / stride, W / stride) map."""
-        return self.blocks(self.downsample(x))  # type: ignore[no-any-return]
-
-
-class Head(nn.Module):
-    """Mean over pixels, LayerNorm, linear classifier."""
-
-    def __init__(self, width: int, num_classes: int) -> None:
-        super().__init__()
-        self.norm = LayerNorm2d(width)
-        self.fc = nn.Linear(width, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (N, C, H, W) features to (N, num_classes) logits."""
-        return self.fc(self.norm(x.mean((2, 3), keepdim=True)).flatten(1))  # type: ignore[no-any-return]
-
-
-class ConvNeXt(nn.Module):
-    """The network of a `ConvNeXtSpec`, its weights truncated normal (.02) and biases zero as in the original.
+class ConvNeXt(nn.Sequential):
+    """The network of a `ConvNeXtSpec`, from images to logits; weights truncated normal (.02), biases zero.
 
     >>> net = ConvNeXt(ConvNeXtSpec("atto", patch_size=1, divide=8), num_classes=10, in_channels=3)
     >>> net(torch.zeros(2, 3, 32, 32)).shape
@@ -159,25 +118,24 @@ class ConvNeXt(nn.Module):
     def __init__(self, spec: ConvNeXtSpec, *, num_classes: int, in_channels: int, drop_path_rate: float = 0.0) -> None:
         super().__init__()
         self.spec = spec
-        size = SIZES[spec.size]
-        widths = [size.width * factor // spec.divide for factor in (1, 2, 4, 8)]
-        rates = iter(depth_rates(drop_path_rate, sum(size.depths)))
+        first_width, depths = SIZES[spec.size]
+        widths = [first_width * factor // spec.divide for factor in (1, 2, 4, 8)]
+        rates = iter(depth_rates(drop_path_rate, sum(depths)))
 
-        self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, widths[0], spec.patch_size, stride=spec.patch_size), LayerNorm2d(widths[0])
-        )
-        stages = []
-        for index, (width, depth) in enumerate(zip(widths, size.depths, strict=True)):
-            stride = 2 if index > 0 else spec.first_stride
-            blocks = [FastBlock(width, spec, drop_path_rate=next(rates)) for _ in range(depth)]
-            stages.append(Stage(widths[max(index - 1, 0)], width, stride=stride, blocks=blocks))
-        self.stages = nn.Sequential(*stages)
-        self.head = Head(widths[-1], num_classes)
+        patches = nn.Conv2d(in_channels, widths[0], spec.patch_size, stride=spec.patch_size)
+        self.stem = nn.Sequential(patches, LayerNorm2d(widths[0]))
+        self.stages = nn.Sequential()
+        before = widths[0]
+        for width, depth, stride in zip(widths, depths, (spec.first_stride, 2, 2, 2), strict=True):
+            blocks = nn.Sequential(*(FastBlock(width, spec, drop_path_rate=next(rates)) for _ in range(depth)))
+            downsample: nn.Module = nn.Identity()
+            if stride > 1:
+                downsample = nn.Sequential(LayerNorm2d(before), nn.Conv2d(before, width, stride, stride=stride))
+            self.stages.append(nn.Sequential(OrderedDict(downsample=downsample, blocks=blocks)))
+            before = width
+        pooling = {"pool": nn.AdaptiveAvgPool2d(1), "norm": LayerNorm2d(before), "flatten": nn.Flatten()}
+        self.head = nn.Sequential(OrderedDict(**pooling, fc=nn.Linear(before, num_classes)))
         self.apply(_init_weights_)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (N, in_channels, H, W) images to (N, num_classes) logits."""
-        return self.head(self.stages(self.stem(x)))  # type: ignore[no-any-return]
 
 
 def _init_weights_(module: nn.Module) -> None:

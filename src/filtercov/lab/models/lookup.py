@@ -37,8 +37,9 @@ def parse(name: str) -> ConvMixerSpec | ConvNeXtSpec:
         size, divide, patch, halved, kernel, unscaled = match.groups()
         layer_scale = 1.0 if unscaled else LAYER_SCALE
         spec = ConvNeXtSpec(size, int(patch), int(kernel or 7), int(divide or 1), 2 if halved else 1, layer_scale)
-        if SIZES[size].width % spec.divide:
-            raise ModelError(f"{name!r}: {size}'s width {SIZES[size].width} is not a multiple of {spec.divide}")
+        width, _ = SIZES[size]
+        if width % spec.divide:
+            raise ModelError(f"{name!r}: {size}'s width {width} is not a multiple of {spec.divide}")
         return spec
     raise ModelError(f"unknown model {name!r}; a name is {GRAMMAR}")
 
@@ -47,9 +48,6 @@ def is_ours(name: str) -> bool:
     """True for one of our models, False for one of timm's; any other name is a `ModelError`.
 
     What follows `timm:` is left to timm, when the model is built.
-
-    >>> is_ours("convnext_atto_p4")
-    True
     """
     if name.startswith("timm:"):
         return False
@@ -97,7 +95,5 @@ def import_timm() -> Any:
     try:
         return importlib.import_module("timm")
     except (ImportError, RuntimeError) as error:  # the latter is torchvision's, if it was built for another torch
-        raise ModelError(
-            f"timm's models need timm, which cannot be imported here ({error}); `pip install timm`, and a torchvision "
-            "from where torch came from"
-        ) from None
+        what = f"timm's models need timm, which cannot be imported here ({error})"
+        raise ModelError(f"{what}; `pip install timm`, and a torchvision from where torch came from") from None

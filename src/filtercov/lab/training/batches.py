@@ -8,11 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
-from filtercov.errors import DataError
 from filtercov.lab.training.distributed import World
 from filtercov.lab.training.progress import StopRequest
 from filtercov.layers.running import evaluating
-from filtercov.printable import counted
 
 
 class Batches(Protocol):
@@ -29,7 +27,7 @@ class Batches(Protocol):
         """Batches in an epoch."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Totals:
     """Sums over images."""
 
@@ -37,11 +35,8 @@ class Totals:
     correct: float = 0.0
     images: float = 0.0
 
-    def add(self, loss: float, correct: float, images: float) -> None:
-        """Add the sums of more images."""
-        self.loss += loss
-        self.correct += correct
-        self.images += images
+    def __add__(self, more: "Totals") -> "Totals":
+        return Totals(self.loss + more.loss, self.correct + more.correct, self.images + more.images)
 
     @property
     def mean_loss(self) -> float:
@@ -76,16 +71,9 @@ def evaluate(
             images, targets = images.to(device, non_blocking=True), targets.to(device, non_blocking=True)
             with autocast(device, amp):
                 logits = model(images)
-            sums[0] += F.cross_entropy(logits.float(), targets, reduction="sum")
-            sums[1] += count_correct(logits, targets)
-            sums[2] += len(images)
+            sums += tally(F.cross_entropy(logits.float(), targets, reduction="sum"), logits, targets)
     loss, correct, seen, stopped = (world or World()).sum_(sums).tolist()
-    if stopped:
-        return None
-    if not seen:
-        which = counted(len(batches), "batch", "batches")
-        raise DataError(f"needed an image to measure accuracy with, got none in {which}; check that they can be read")
-    return Totals(loss, correct, seen)
+    return None if stopped else Totals(loss, correct, seen)
 
 
 def new_sums(device: torch.device) -> Tensor:
@@ -93,14 +81,15 @@ def new_sums(device: torch.device) -> Tensor:
     return torch.zeros(4, dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
 
 
-def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """How many rows have their largest logit at the (heaviest) target class.
+def tally(loss: Tensor, logits: Tensor, targets: Tensor) -> Tensor:
+    """What a batch adds to such sums; right is a row whose largest logit is at the (heaviest) target class.
 
-    >>> count_correct(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([1, 1])).item()
-    1
+    >>> tally(torch.tensor(3.5), torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([1, 1]))
+    tensor([3.5000, 1.0000, 2.0000, 0.0000])
     """
     classes = targets if targets.dim() == 1 else targets.argmax(dim=1)
-    return (logits.argmax(dim=1) == classes).sum()
+    correct = (logits.argmax(dim=1) == classes).sum()
+    return torch.stack([loss, correct, loss.new_full((), len(logits)), loss.new_zeros(())])
 
 
 def autocast(device: torch.device, amp: str) -> torch.autocast:

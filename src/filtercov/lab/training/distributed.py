@@ -63,14 +63,9 @@ class World:
 
 
 def current_world() -> World:
-    """This process's place in its process group, if it is in one.
-
-    >>> current_world()
-    World(rank=0, size=1)
-    """
-    if dist.is_available() and dist.is_initialized():
-        return World(dist.get_rank(), dist.get_world_size())
-    return World()
+    """This process's place in its process group, if it is in one."""
+    joined = dist.is_available() and dist.is_initialized()
+    return World(dist.get_rank(), dist.get_world_size()) if joined else World()
 
 
 @contextmanager

@@ -15,19 +15,11 @@ from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users kn
 
 from filtercov.errors import ConfigError, DivergedError, TrainingInterrupted
 from filtercov.files import flush
-from filtercov.lab.training.batches import Batches, Totals, autocast, count_correct, evaluate, new_sums
+from filtercov.lab.training.batches import Batches, Totals, autocast, evaluate, new_sums, tally
 from filtercov.lab.training.config import FORMAT, TrainConfig, learning_rate, whole
 from filtercov.lab.training.distributed import World, current_world
 from filtercov.lab.training.progress import Progress, Snapshot, StopRequest, duration
-from filtercov.lab.training.rundir import (
-    FitResult,
-    Record,
-    RunDirectory,
-    append_metrics,
-    storing,
-    truncate_metrics,
-    write_json,
-)
+from filtercov.lab.training.rundir import FitResult, Record, RunDirectory, storing, write_json
 from filtercov.lab.training.state import TrainingState, load_checkpoint, load_weights_, save_checkpoint
 from filtercov.statistics.watch import Watch, watch
 
@@ -60,10 +52,11 @@ def fit(
     `RunError` when the directory is busy, full, read-only or another run's.
     """
     world = current_world()
-    _check(model, train_batches, test_batches, config, world)
+    if config.batch_size % world.size:
+        raise ConfigError(f"batch_size {config.batch_size} does not divide among {world.size} processes")
     for name, interval in {"log": log_interval, "recovery": recovery_interval, "watch": watch_interval}.items():
         if interval is not None:
-            whole(f"{name}_interval", interval, least=1, most=2**31)
+            whole(f"{name}_interval", interval, least=1)
     run, progress = RunDirectory(run_dir), progress or Progress()
     described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
     with ExitStack() as stack:
@@ -75,16 +68,14 @@ def fit(
             return run.read_result()
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         stack.enter_context(torch.random.fork_rng(devices))  # training seeds it at every step
-        state, metrics_size = TrainingState(model, config, batches=len(train_batches)), 0
+        state = TrainingState(model, config, batches=len(train_batches))
         if run.state.exists():
-            tensors, values = load_checkpoint(run.state)
-            state.restore_(tensors, values)
-            metrics_size = values["metrics_size"]
+            state.restore_(*load_checkpoint(run.state))
             progress.note(f"resuming at step {state.step} of {config.epochs * len(train_batches)}")
         if config.compile:
             model.compile()
         if world.main:
-            truncate_metrics(run.metrics, metrics_size)
+            run.truncate_metrics(state.metrics_size)
         stop = stack.enter_context(StopRequest(patient=world.size > 1))
         watching = watch(model, run.watched, every=watch_interval, step=state.step) if watch_interval else None
         loop = _Loop(state, train_batches, test_batches, config, run, world, stop, progress, watching)
@@ -92,18 +83,6 @@ def fit(
         result = world.from_main(lambda: loop.finish(on_finish))
     stop.pass_on()
     return result
-
-
-def _check(model: nn.Module, train_batches: Batches, test_batches: Batches, config: TrainConfig, world: World) -> None:
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError("the model has no parameter to train; thaw some before calling fit")
-    if len(train_batches) == 0 or len(test_batches) == 0:
-        raise ConfigError(
-            f"training needs at least one training and one test batch, got {len(train_batches)} and "
-            f"{len(test_batches)}; use a smaller batch_size or more images"
-        )
-    if config.batch_size % world.size:
-        raise ConfigError(f"batch_size {config.batch_size} does not divide among {world.size} processes")
 
 
 def _open(run: RunDirectory, described: Mapping[str, Any], stack: ExitStack) -> bool:
@@ -161,10 +140,8 @@ class _Loop:
                 self.watch(state.step)
             log = state.step % log_interval == 0
             save = recovery_interval is not None and state.step % recovery_interval == 0 and state.batch < total
-            # Several processes must look at the same step; looking costs nothing on a CPU and waits for a GPU.
-            asked = self.stop.requested and self.world.size == 1
-            if not (self._device.type == "cpu" or log or save or asked or state.batch == total):
-                continue
+            if not (self._device.type == "cpu" or log or save or state.batch == total):
+                continue  # looking costs nothing on a CPU and waits for a GPU
             loss = self._look(sums, log=log)
             sums = new_sums(self._device)
             self._images_per_second = (state.totals.images - images_before) / (time.monotonic() - epoch_start)
@@ -194,10 +171,8 @@ class _Loop:
             nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_grad)
         state.scaler.step(state.optimizer)
         state.scaler.update()
-        if state.ema:
-            state.ema.update_(state.model)
-        count = torch.tensor(float(len(images)), device=self._device)
-        return torch.stack([loss.detach() * count, count_correct(logits.detach(), targets), count, count * 0.0])
+        state.average_()
+        return tally(loss.detach() * len(images), logits.detach(), targets)
 
     def _look(self, sums: Tensor, *, log: bool) -> float:
         """Return the mean loss since the last look; stop if asked to, or if it is not finite."""
@@ -207,8 +182,8 @@ class _Loop:
         mean = float(loss / images)
         if not math.isfinite(mean):
             raise self._diverged(f"the loss became {mean}")
-        for totals in (state.totals, state.interval):
-            totals.add(loss, correct, images)
+        new = Totals(loss, correct, images)
+        state.totals, state.interval = state.totals + new, state.interval + new
         if log:
             self._record({"event": "step", "step": state.step, "loss": state.interval.mean_loss, "lr": self._lr()})
             state.interval = Totals()
@@ -220,7 +195,7 @@ class _Loop:
         """Evaluate, record the epoch and move to the next."""
         state, totals = self.state, self.state.totals
         test = self._evaluate(state.model)
-        ema = self._evaluate(state.ema.model) if state.ema else None
+        ema = self._evaluate(state.ema) if state.ema is not None else None
         record = {
             "event": "epoch",
             "epoch": state.epoch + 1,
@@ -255,26 +230,24 @@ class _Loop:
         metrics = self.run.metrics
         with storing(metrics):
             flush(metrics)  # so that the checkpoint never refers to lines that were lost
-            values = {**self.state.values(), "metrics_size": metrics.stat().st_size}
-        save_checkpoint(self.run.state, self.state.tensors(), values)
+            self.state.metrics_size = metrics.stat().st_size
+        save_checkpoint(self.run.state, self.state.tensors(), self.state.values())
         self._save_weights()
 
     def _save_weights(self) -> str:
         """Write the weights under the model's own names; return their checksum."""
         state, place = self.state, {"epoch": self.state.epoch, "step": self.state.step}
-        if state.ema:
-            save_checkpoint(self.run.ema, state.ema.model.state_dict(), place)
+        if state.ema is not None:
+            save_checkpoint(self.run.ema, state.ema.state_dict(), place)
         return save_checkpoint(self.run.checkpoint, state.model.state_dict(), place)
 
     def finish(self, on_finish: OnFinish | None) -> FitResult:
         """Write the result of a run whose last epoch is done."""
-        state, last = self.state, self.state.last_epoch
-        names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "ema_test_accuracy")
-        numbers: dict[str, Any] = {name: last.get(name) for name in names}
+        state = self.state
         result = FitResult(
             epochs=self.config.epochs,
             steps=self.steps,
-            **numbers,
+            **{name: value for name, value in state.last_epoch.items() if name.endswith(("_loss", "_accuracy"))},
             seconds=state.seconds,
             weights_sha256=self._save_weights(),  # once more: a kill after the last state may have prevented it
             extra=dict(on_finish(state.model, self.run.path)) if on_finish else {},
@@ -285,7 +258,7 @@ class _Loop:
 
     def _record(self, record: Record) -> None:
         if self.world.main:
-            append_metrics(self.run.metrics, record)
+            self.run.append_metrics(record)
 
     def _show(self, loss: float, test_accuracy: float | None = None) -> None:
         step, accuracy, speed = self.state.step, self.state.totals.accuracy, self._images_per_second
@@ -297,16 +270,13 @@ class _Loop:
 
     def _stop_here(self) -> NoReturn:
         self._checkpoint()
-        raise TrainingInterrupted(
-            f"stopped on request after step {self.state.step} of {self.steps}; a checkpoint is in {self.run.path}, "
-            "run the same command again to continue"
-        )
+        where = f"after step {self.state.step} of {self.steps}, with a checkpoint in {self.run.path}"
+        raise TrainingInterrupted(f"stopped on request {where}; run the same command again to continue")
 
     def _diverged(self, what: str) -> DivergedError:
-        return DivergedError(
-            f"{what} by step {self.state.step} of {self.steps}; the last finite checkpoint, if one was due, is kept in "
-            f"{self.run.path}; try a lower lr or clip_grad in another run directory"
-        )
+        kept = f"the last finite checkpoint, if one was due, is in {self.run.path}"
+        advice = "try a lower lr or clip_grad in another run directory"
+        return DivergedError(f"{what} by step {self.state.step} of {self.steps}; {kept}; {advice}")
 
     def _lr(self) -> float:
         return learning_rate(self.config, self.state.step / self.steps)

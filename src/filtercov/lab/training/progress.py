@@ -74,9 +74,8 @@ class Lines(Progress):
 
 
 def progress_on(stream: IO[str] | None = None, *, label: str = "") -> Progress:
-    """What shows training on a stream, by default standard error; nothing if that is closed."""
-    chosen: IO[str] | None = stream or sys.stderr
-    return Progress() if chosen is None else Lines(chosen, label=label)
+    """What shows training on a stream, by default standard error."""
+    return Lines(stream or sys.stderr, label=label)
 
 
 def duration(seconds: float) -> str:
@@ -90,21 +89,16 @@ def duration(seconds: float) -> str:
 
 
 class StopRequest:
-    """While entered, the first SIGTERM or Ctrl-C sets `signal`; a second one is delivered as usual.
+    """While entered, the first SIGTERM or Ctrl-C sets `requested`; a second one is delivered as usual.
 
     A `patient` one ignores the second too: processes under torchrun get Ctrl-C from the terminal and once more from
     their launcher. Outside the main thread Python allows no handlers.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
-        self.signal: int | None = None
+        self.requested = 0  # the signal that asked for a stop
         self._patient = patient
         self._previous: dict[int, Any] = {}
-
-    @property
-    def requested(self) -> bool:
-        """Whether a stop was asked for."""
-        return self.signal is not None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -120,10 +114,10 @@ class StopRequest:
 
         A sweep, say, would go on with its next run. Processes under torchrun leave it to their launcher.
         """
-        if self.signal is not None and not self._patient:
-            signal.raise_signal(self.signal)
+        if self.requested and not self._patient:
+            signal.raise_signal(self.requested)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self.signal = number
+        self.requested = number
         if not self._patient:
             self.__exit__()  # so that a second signal ends the process at once

@@ -49,19 +49,26 @@ class RunDirectory:
             names = sorted(entry.name for entry in self.path.iterdir())
             foreign = [name for name in names if name != "lock" and not name.endswith(".tmp")]
             if foreign and not self.config.exists():  # in this order: another process may begin a run in between
-                raise RunError(
-                    f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose a new or empty directory"
-                )
+                raise RunError(f"{self.path} is neither a run nor empty (it holds {foreign[0]}); choose an empty one")
             if not self._lock.acquire():
-                raise RunBusyError(
-                    f"someone is already training in {self.path} ({self._lock.owner() or 'unknown'}); wait for them, "
-                    "stop them, or choose another run directory"
-                )
-            remove_temporaries(self.path)
+                busy = f"someone is already training in {self.path} ({self._lock.owner() or 'unknown'})"
+                raise RunBusyError(f"{busy}; wait for them, stop them, or choose another run directory")
+            for leftover in self.path.glob(".*.tmp"):  # unfinished files of writers that were killed
+                leftover.unlink(missing_ok=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
+
+    def append_metrics(self, record: Record) -> None:
+        """Write one line of metrics, of finite numbers."""
+        with storing(self.metrics), self.metrics.open("ab") as file:
+            file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+
+    def truncate_metrics(self, size: int) -> None:
+        """Keep the first `size` bytes, as many as there were at the last checkpoint: later steps will be repeated."""
+        with storing(self.metrics), self.metrics.open("ab") as file:
+            file.truncate(size)
 
     def read_result(self) -> "FitResult":
         """The result of the run, which is finished."""
@@ -104,7 +111,7 @@ class FitResult:
     train_accuracy: float
     test_loss: float | None
     test_accuracy: float
-    ema_test_accuracy: float | None
+    ema_test_accuracy: float | None = None
     seconds: float
     weights_sha256: str  # of checkpoint.safetensors, equal for equal weights
     extra: Mapping[str, Any] = field(default_factory=dict)  # added by the caller of `fit`
@@ -122,19 +129,6 @@ def parse_result(values: Mapping[str, Any], path: Path) -> FitResult:
         return FitResult(**values)
     except TypeError as error:  # fields are missing or unknown
         raise RunError(f"{path} does not hold a result ({error}); {START_AGAIN}") from error
-
-
-def append_metrics(path: Path, record: Record) -> None:
-    """Write one line, of finite numbers."""
-    with storing(path), path.open("ab") as file:
-        file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-
-
-def truncate_metrics(path: Path, size: int) -> None:
-    """Keep the first `size` bytes, as many as there were at the last checkpoint: later steps will be repeated."""
-    with storing(path):
-        path.touch()
-        os.truncate(path, min(size, path.stat().st_size))
 
 
 def read_metrics(path: Path) -> list[Record]:
@@ -163,12 +157,6 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Give a file these contents, or leave it as it was."""
     with storing(path), atomic_write(path) as temporary:
         temporary.write_bytes(data)
-
-
-def remove_temporaries(directory: Path) -> None:
-    """Delete the unfinished files of writers that were killed."""
-    for leftover in directory.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -24,14 +24,6 @@ from filtercov.layers.state_dict import write_tensors
 KIND = Kind("filtercov-checkpoint", 2, "checkpoint", "restore it or delete its run to start again")
 
 
-def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """The configured optimiser of the model's trainable parameters."""
-    groups = parameter_groups(model, config)
-    if config.opt == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=False)
-    return torch.optim.AdamW(groups, lr=config.lr, eps=config.opt_eps)
-
-
 def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
     """The trainable parameters, grouped by weight decay and by `lr_scale`, a factor of the learning rate.
 
@@ -43,12 +35,13 @@ def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, An
     >>> [(group["weight_decay"], len(group["params"])) for group in groups]
     [(0.1, 1), (0.0, 3)]
     """
-    spared = set() if config.decay_norms else _without_decay(model)
+    listed: Collection[str] = getattr(model, "no_weight_decay", tuple)()
     filters = set() if config.filter_lr == 1.0 else {id(layer.weight) for layer in depthwise_layers(model)}
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in model.named_parameters():
+        spared = parameter.ndim <= 1 or name.endswith(".bias") or any(fnmatch(name, pattern) for pattern in listed)
         if parameter.requires_grad:
-            decay = 0.0 if name in spared else config.weight_decay
+            decay = config.weight_decay if config.decay_norms or not spared else 0.0
             scale = config.filter_lr if id(parameter) in filters else 1.0
             groups.setdefault((decay, scale), []).append(parameter)
     # The order is part of the checkpoint's format, which numbers parameters as the optimiser does.
@@ -56,40 +49,8 @@ def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, An
     return [{"params": params, "weight_decay": decay, "lr_scale": scale} for (decay, scale), params in ordered]
 
 
-def _without_decay(model: nn.Module) -> set[str]:
-    listed: Collection[str] = getattr(model, "no_weight_decay", tuple)()
-    return {
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.ndim <= 1 or name.endswith(".bias") or any(fnmatch(name, pattern) for pattern in listed)
-    }
-
-
-class Ema:
-    """A copy of a model whose weights and buffers are the exponential moving average of the model's.
-
-    Not `torch.optim.swa_utils.AveragedModel`, which copies at its first update, so that resuming needs its counter, and
-    rounds integer buffers or leaves out BatchNorm's statistics.
-    """
-
-    def __init__(self, model: nn.Module, *, decay: float) -> None:
-        self.decay = decay
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
-
-    @torch.no_grad()
-    def update_(self, model: nn.Module) -> None:
-        """Move the average towards the model's weights; integer buffers (counters) are copied."""
-        here, there = (module.state_dict(keep_vars=True) for module in (self.model, model))
-        pairs = {id(average): (average, there[name]) for name, average in here.items()}  # tied weights once
-        for average, current in pairs.values():
-            if average.is_floating_point():
-                average.lerp_(current, 1.0 - self.decay)
-            else:
-                average.copy_(current)
-
-
 class TrainingState:
-    """The model, the optimiser's and the EMA's state, and the place in the sequence of batches.
+    """The model, its moving average if asked for, the optimiser's state, and the place in the sequence of batches.
 
     No random state is kept: each step seeds the generator from (seed, step, rank).
     """
@@ -97,19 +58,42 @@ class TrainingState:
     def __init__(self, model: nn.Module, config: TrainConfig, *, batches: int) -> None:
         device = next(model.parameters()).device
         self.model, self.batches = model, batches  # of an epoch
-        self.optimizer = build_optimizer(model, config)
+        groups = parameter_groups(model, config)
+        if config.opt == "sgd":
+            self.optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+        else:
+            self.optimizer = torch.optim.AdamW(groups, lr=config.lr, eps=config.opt_eps)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "float16")
-        self.ema = Ema(model, decay=config.ema_decay) if config.ema_decay is not None else None
+        self.decay = config.ema_decay
+        self.ema = None if self.decay is None else copy.deepcopy(model).eval().requires_grad_(False)
         self.epoch, self.batch = 0, 0  # batches of this epoch already trained on
         self.totals = Totals()  # of this epoch's training batches
         self.interval = Totals()  # of those since the last logged step
         self.seconds = 0.0  # spent on this run by every process that worked on it, one after another
         self.last_epoch: dict[str, Any] = {}  # the metrics of the last finished epoch
+        self.metrics_size = 0  # bytes of the metrics of the steps done
 
     @property
     def step(self) -> int:
         """Steps done since the beginning of the run."""
         return self.epoch * self.batches + self.batch
+
+    @torch.no_grad()
+    def average_(self) -> None:
+        """Move the EMA weights, if any, towards the model's; integer buffers (counters) are copied.
+
+        Not `torch.optim.swa_utils.AveragedModel`, which copies at its first update, so that resuming needs its counter,
+        and rounds integer buffers or leaves out BatchNorm's statistics.
+        """
+        if self.ema is None or self.decay is None:
+            return
+        here, there = (module.state_dict(keep_vars=True) for module in (self.ema, self.model))
+        pairs = {id(average): (average, there[name]) for name, average in here.items()}  # tied weights once
+        for average, current in pairs.values():
+            if average.is_floating_point():
+                average.lerp_(current, 1.0 - self.decay)
+            else:
+                average.copy_(current)
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors to save: `model.…`, `optimizer.N.…` of the optimiser's N-th parameter, `ema.…`."""
@@ -118,8 +102,8 @@ class TrainingState:
             for key, value in self.optimizer.state[parameter].items():
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{index}.{key}"] = value
-        if self.ema:
-            tensors |= {f"ema.{name}": tensor for name, tensor in self.ema.model.state_dict().items()}
+        if self.ema is not None:
+            tensors |= {f"ema.{name}": tensor for name, tensor in self.ema.state_dict().items()}
         return tensors
 
     def values(self) -> dict[str, Any]:
@@ -132,14 +116,15 @@ class TrainingState:
             "seconds": self.seconds,
             "last_epoch": self.last_epoch,
             "scaler": self.scaler.state_dict(),
+            "metrics_size": self.metrics_size,
         }
 
     @torch.no_grad()
     def restore_(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Continue from the output of `tensors` and `values`; each tensor takes the memory layout of the one here."""
         load_weights_(self.model, _under("model.", tensors))
-        if self.ema:
-            load_weights_(self.ema.model, _under("ema.", tensors))
+        if self.ema is not None:
+            load_weights_(self.ema, _under("ema.", tensors))
         moments = {
             index: {
                 key: _laid_out_like(parameter, value) for key, value in _under(f"optimizer.{index}.", tensors).items()
@@ -152,7 +137,7 @@ class TrainingState:
         self.scaler.load_state_dict(values["scaler"])
         self.epoch, self.batch, self.seconds = values["epoch"], values["batch"], values["seconds"]
         self.totals, self.interval = Totals(**values["totals"]), Totals(**values["interval"])
-        self.last_epoch = values["last_epoch"]
+        self.last_epoch, self.metrics_size = values["last_epoch"], values["metrics_size"]
 
     def finite(self) -> bool:
         """Whether all tensors to save are finite."""
