@@ -84,11 +84,9 @@ def test_what_is_damaged_or_missing_is_named_and_its_cell_left_empty(runs, tmp_p
 def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(runs, tmp_path):
     lost = table().cells[1].runs[0].reference
     statistics = shutil.copy(runs.directory(lost).path / "statistics.safetensors", tmp_path / "source.stats")
-    weights = runs.directory(lost).checkpoint
     for seed, init, reference, away in (
         (8, f"stats:{statistics}", None, Path(statistics)),
-        (8, f"filters-of:{lost.key}", lost, weights),
-        (9, f"filters-of:{lost.key}", lost, runs.directory(lost).config),
+        (8, f"filters-of:{lost.key}", lost, runs.directory(lost).checkpoint),
     ):
         run = Run(spec(seed=seed, init=init), reference)
         assert "crash" in run_one(run, runs, progress=CrashAt(5)).detail

@@ -27,11 +27,10 @@ from torch import Tensor, nn
 import filtercov as fc
 from filtercov.errors import ConfigError
 from filtercov.filters import copy_weights_
-from filtercov.lab import models
 from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.baselines import CONTROLS, Control, Sample
 from filtercov.lab.training import load_checkpoint
-from filtercov.lab.training.rundir import RunDirectory, read_json
+from filtercov.lab.training.rundir import RunDirectory
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import DepthwiseLayer
 from filtercov.schedule import Schedule
@@ -71,6 +70,8 @@ class Initialisation:
 
     def __call__(self, model: nn.Module, context: InitContext) -> object:
         """Fill a model's filters in place; ours return an `InitReport` where they have one."""
+        if self.argument and not context.argument:
+            raise ConfigError(f"{self.name} needs a {self.argument} after its name; write {self.usage}")
         return self.fill(model, context)
 
     @property
@@ -217,9 +218,9 @@ def _formula(sample: Sample) -> Fill:
     return lambda model, context: baselines.fill_(model, lambda layer: sample(layer.weight.shape, context.generator))
 
 
-def _numbered(make: Callable[[float], Sample]) -> Fill:
+def _numbered(sample: Callable[..., Tensor]) -> Fill:
     """Fill with samples that depend on the number after the name."""
-    return lambda model, context: _formula(make(float(_argument(context, "number"))))(model, context)
+    return lambda model, context: _formula(partial(sample, float(context.argument)))(model, context)
 
 
 def _schedule(model: nn.Module, context: InitContext) -> Schedule:
@@ -253,10 +254,6 @@ def _control(control: Control, model: nn.Module, context: InitContext) -> Any:
     return lambda layer: baselines.control_covariance(control, layer.kernel_size, sigma=sigma(layer.depth), **shared)
 
 
-def _file_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
-    return find_statistics(_argument(context, "statistics file or name"), context.root)
-
-
 def _run_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
     return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
@@ -275,32 +272,23 @@ def _power(model: nn.Module, context: InitContext) -> None:
 
 def _file_filters(model: nn.Module, context: InitContext) -> object:
     """Copy the filters whose shape the model has: by shape alone the stem of a network for grey images is depthwise."""
-    weights = list(read_depthwise_weights(context.root / _argument(context, "checkpoint")).tensors.items())
+    weights = list(read_depthwise_weights(context.root / context.argument).tensors.items())
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
     fitting = [(name, weight) for name, weight in weights if weight.shape in wanted]
     return copy_weights_(model, fitting or weights)
 
 
 def _run_filters(model: nn.Module, context: InitContext) -> object:
-    run = _run(context)
-    tensors, _ = load_checkpoint(run.checkpoint)
-    with torch.device("meta"):  # the architecture tells which weights are depthwise
-        reference = models.create(read_json(run.config)["model"], num_classes=1)
-    layers = fc.depthwise_layers(reference)
-    return copy_weights_(model, [(layer.name, tensors[f"{layer.name}.weight"]) for layer in layers])
+    tensors, _ = load_checkpoint(_run(context).checkpoint)
+    names = [layer.name for layer in _run_statistics(model, context).layers]
+    return copy_weights_(model, [(name, tensors[f"{name}.weight"]) for name in names])
 
 
 def _run(context: InitContext) -> RunDirectory:
     run = RunDirectory(context.root / context.argument)
-    if not (context.argument and run.done):
+    if not run.done:
         raise ConfigError(f"the run to start from, {run.path}, is not finished; it failed, or was never begun")
     return run
-
-
-def _argument(context: InitContext, what: str) -> str:
-    if not context.argument:
-        raise ConfigError(f"this initialisation needs a {what} after its name, as in stats:FILE, filters:FILE or box:9")
-    return context.argument
 
 
 _table |= {
@@ -320,7 +308,9 @@ _table |= {
         Initialisation("closed-form", _drawn(_closed_form), "required"),
         Initialisation("power", _power, "required"),
         *(Initialisation(control, _drawn(partial(_control, control)), "required") for control in CONTROLS),
-        Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
+        Initialisation(
+            "stats", _drawn(lambda _, context: find_statistics(context.argument, context.root)), argument="FILE"
+        ),
         Initialisation("filters", _file_filters, argument="FILE"),
         Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
         Initialisation("covariances-of", _drawn(lambda *of: _run_statistics(*of).centred()), argument="RUN"),
