@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from filtercov.errors import DamagedRunError, StorageError
-from filtercov.lab.experiments.builder import Cell
-from filtercov.lab.experiments.catalogue import Options
+from filtercov.lab.experiments.catalogue import Cell, Options
 from filtercov.lab.experiments.execute import run_one
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
@@ -53,10 +52,10 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     run = table().cells[0].runs[0]
-    before = runs.result(run)
+    before = runs.finished(run).result
     DAMAGE[kind](runs.directory(run).path)
     with pytest.raises(DamagedRunError, match=f"run {run.key} is damaged"):
-        runs.result(run)
+        runs.finished(run)
     said = []
     assert run_one(run, runs, say=said.append).status == "done"
     assert f"run {run.key} is damaged" in said[0]
@@ -64,7 +63,7 @@ def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     runs.set_aside(run)
     assert (runs.root / "damaged" / f"{run.key}-2").is_dir()
     assert run_one(run, runs).status == "done"
-    after = runs.result(run)
+    after = runs.finished(run).result
     assert (after.weights_sha256, after.test_accuracy) == (before.weights_sha256, before.test_accuracy)
 
 

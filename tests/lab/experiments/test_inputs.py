@@ -42,7 +42,7 @@ def swept(run, root):
 def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train(tmp_path, write_statistics):
     run, runs = Run(spec(init=write_statistics(1))), Runs(tmp_path / "runs")
     swept(run, runs.root)
-    before = runs.result(run)
+    before = runs.finished(run).result
     execute(run.spec, tmp_path / "mine")
 
     write_statistics(2)
@@ -50,13 +50,13 @@ def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train
         execute(run.spec, tmp_path / "mine")
     said = swept(run, runs.root)
     assert "what it read has changed since: init is" in said
-    assert runs.result(run).weights_sha256 != before.weights_sha256
+    assert runs.finished(run).result.weights_sha256 != before.weights_sha256
     assert (runs.root / "damaged" / f"{run.key}-1" / "result.json").exists()
     assert "changed" not in swept(run, runs.root)
 
     write_statistics(1)
     swept(run, runs.root)
-    assert runs.result(run).weights_sha256 == before.weights_sha256
+    assert runs.finished(run).result.weights_sha256 == before.weights_sha256
 
 
 def test_a_number_after_a_name_is_no_file_even_where_there_is_one(tmp_path):
@@ -74,7 +74,7 @@ def test_an_unfinished_run_whose_statistics_changed_is_begun_again(tmp_path, wri
     assert run_one(run, runs, say=said.append).status == "done"
     assert "inputs.init" in said[0]
     fresh = execute(run.spec, tmp_path / "fresh")
-    assert runs.result(run).weights_sha256 == fresh.weights_sha256
+    assert runs.finished(run).result.weights_sha256 == fresh.weights_sha256
 
 
 def test_other_images_in_the_same_folder_are_another_run_and_none_at_all_are_no_harm(tmp_path):
@@ -82,11 +82,11 @@ def test_other_images_in_the_same_folder_are_another_run_and_none_at_all_are_no_
     run = Run(dataclasses.replace(spec(), data=f"folder:{folder}", data_limit=None, augment="none"))
     runs = Runs(tmp_path / "runs")
     swept(run, runs.root)
-    before = runs.result(run)
+    before = runs.finished(run).result
     assert "changed" not in swept(run, runs.root)
     shutil.copy(next((folder / "train").glob("*/*")), next((folder / "train").glob("*")) / "another.png")
     assert "has changed since: data is" in swept(run, runs.root)
-    assert runs.result(run).weights_sha256 != before.weights_sha256
+    assert runs.finished(run).result.weights_sha256 != before.weights_sha256
     shutil.rmtree(folder)
     assert "changed" not in swept(run, runs.root)
 
@@ -100,7 +100,7 @@ def test_a_run_that_starts_from_a_run_follows_it(tmp_path, write_statistics):
         outcomes = sweep([reference, run], runs.root, stream=io.StringIO())
         assert {outcome.status for outcome in outcomes.values()} == {"done"}
         inputs = json.loads(runs.directory(run).config.read_text())["inputs"]
-        assert inputs["init"] == runs.result(reference).weights_sha256
+        assert inputs["init"] == runs.finished(reference).result.weights_sha256
     assert {path.name for path in (runs.root / "damaged").iterdir()} == {f"{reference.key}-1", f"{run.key}-1"}
 
 
@@ -112,7 +112,7 @@ def test_another_meaning_of_the_same_settings_is_another_run(tmp_path, monkeypat
     for name in ("format", "version"):
         path.write_text(json.dumps({**config, name: config[name] - 1}))
         with pytest.raises(DamagedRunError, match="of format"):
-            runs.result(run)
+            runs.finished(run)
         with pytest.raises(RunError, match=f"{name} is 1 there and 2 here"):
             execute(run.spec, runs.directory(run).path)
     for name in ("FORMAT", "VERSION"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from filtercov.lab.experiments import execute
-from filtercov.lab.experiments.builder import Cell, Experiment
+from filtercov.lab.experiments.catalogue import Cell, Experiment
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.runspec import Run, RunSpec
@@ -59,7 +59,8 @@ def table() -> Experiment:
         cell("filters", Run(frozen(0, init=f"filters-of:{same.key}"), same)),
         cell("closed-form", Run(frozen(0, init="closed-form", schedule="cifar-p2", min_kernel_size=2))),
     )
-    return Experiment("tiny", "A tiny table", "that sweeps work", "tiny", "", cells, chart="bars")
+    about = {"name": "tiny", "title": "A tiny table", "shows": "that sweeps work", "scale": "tiny", "reduced": ""}
+    return Experiment(**about, cells=cells, chart="bars")
 
 
 def timings(experiment: Experiment, repeats: int = 1) -> Timings:

@@ -12,18 +12,18 @@ every run that starts from it: `portable` gives each the name it has in the evid
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
+from filtercov.errors import ConfigError, DamagedRunError, RunError
 from filtercov.files import Source
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
-from filtercov.lab.experiments.runs import KeptRun, Runs, read_finished, request
+from filtercov.lab.experiments.runs import KeptRun, Runs, request
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
 
@@ -54,20 +54,12 @@ class Evidence(Runs):
         """Where a run is kept."""
         return self.root / "runs" / f"{key}.json"
 
-    def read(self, key: str) -> KeptRun:
-        """A run that is kept, if its numbers agree with one another and its name."""
-        path = self.file(key)
-        try:
-            values = self.values(path)
-            names, *rows = values["epochs"]
-            epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
-            kept = KeptRun(values["config"], epochs, parse_result(values["result"], path))
-            kept.check(path)
-            if kept.key != key:
-                raise RunError(f"{path} holds the run {kept.key}; {ADVICE}")
-        except (FiltercovError, AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
-        return kept
+    def load(self, key: str) -> KeptRun:
+        """What the file of a run says."""
+        values, path = self.values(self.file(key)), self.file(key)
+        names, *rows = values["epochs"]
+        epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
+        return KeptRun(values["config"], epochs, parse_result(values["result"], path))
 
     @cached_property
     def found(self) -> tuple[tuple[KeptRun, ...], tuple[str, ...]]:
@@ -136,15 +128,16 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
     unfinished: list[str] = []
     there = Evidence(evidence)
     for root in map(Path, directories):
-        runs = [RunDirectory(path.parent) for path in sorted(root.glob("*/config.json"))]
-        if not runs and not any(root.glob("speeds/*.json")):  # an experiment may have timings alone
+        runs = Runs(root)
+        begun = [RunDirectory(path.parent) for path in sorted(root.glob("*/config.json"))]
+        if not begun and not any(root.glob("speeds/*.json")):  # an experiment may have timings alone
             raise RunError(f"{root} is no directory of runs; name one that has runs in it")
-        unfinished += [run.path.name for run in runs if not run.done]
-        found |= _portable_runs([run.path for run in runs if run.done])
-        for experiment, options in Runs(root).experiments():
+        unfinished += [run.path.name for run in begun if not run.done]
+        found |= _portable_runs(runs, [run.path.name for run in begun if run.done])
+        for experiment, options in runs.experiments():
             files |= _request(experiment, options, there)
             asked = (experiment.name, experiment.scale)
-            timings = Runs(root).timings(*asked)
+            timings = runs.timings(*asked)
             if timings.repeats > there.timings(*asked).repeats:
                 files[there.speed_file(*asked)] = seal(asdict(timings))
     known = [key for key in found if there.file(key).exists()]
@@ -181,21 +174,21 @@ def _portable_init(init: str) -> str:
     return shown_init(init) if find(init).argument == "FILE" else init
 
 
-def _portable_runs(directories: Sequence[Path]) -> dict[str, KeptRun]:
-    """Finished runs and what they start from, beside them, checked, by the names that they have in evidence."""
+def _portable_runs(runs: Runs, keys: Iterable[str]) -> dict[str, KeptRun]:
+    """Finished runs and what they start from, checked, by the names that they have in evidence."""
     kept: dict[str, KeptRun] = {}
 
     @cache
-    def read(path: Path) -> Run:
-        found = read_finished(RunDirectory(path))
+    def read(key: str) -> Run:
+        found = runs.read(key)
         reference = reference_key(found.spec.init)
-        run = Run(found.spec, read(path.parent / reference) if reference else None)
+        run = Run(found.spec, read(reference) if reference else None)
         called = portable(run)
         kept[called.key] = replace(found, config={**found.config, "data": called.spec.data, "init": called.spec.init})
         return run
 
-    for path in directories:
-        read(path)
+    for key in keys:
+        read(key)
     return kept
 
 

@@ -2,14 +2,14 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
 from filtercov.errors import DamagedRunError
 from filtercov.files import Source
-from filtercov.lab.experiments.builder import Cell, Experiment, Options
+from filtercov.lab.experiments.catalogue import Cell, Experiment, Heading, Options
 from filtercov.lab.experiments.paper import CellName, PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runs import KeptRun, Runs
 from filtercov.lab.experiments.runspec import RunSpec, in_order
@@ -78,15 +78,9 @@ class DrawingRecord:
 
 
 @dataclass(frozen=True)
-class ExperimentRecord:
-    """All of an experiment that a report shows."""
+class ExperimentRecord(Heading):
+    """What came out of an experiment at one scale."""
 
-    name: str
-    title: str
-    shows: str
-    scale: str
-    reduced: str
-    chart: str
     command: str  # that makes it again
     versions: dict[str, str]
     cells: tuple[CellRecord, ...]
@@ -131,12 +125,7 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
     timings = runs.timings(experiment.name, experiment.scale)
     beside = [runs.speed_file(experiment.name, experiment.scale)] if timings.steps else []
     return ExperimentRecord(
-        name=experiment.name,
-        title=experiment.title,
-        shows=experiment.shows,
-        scale=experiment.scale,
-        reduced=experiment.reduced,
-        chart=experiment.chart,
+        **{field.name: getattr(experiment, field.name) for field in fields(Heading)},
         command=command(experiment, options),
         versions=versions([run.result for run in found.values()])
         | ({"timed on": timings.machine} if timings.steps else {}),

@@ -94,7 +94,32 @@ class Runs:
 
     def read(self, key: str) -> KeptRun:
         """A finished run; raise `DamagedRunError` if it is not as it was when it was finished."""
-        return read_finished(RunDirectory(self.root / key))
+        try:
+            found = self.load(key)
+            found.check(self.file(key))
+            if key != found.key and (_KEY.fullmatch(key) or not self.has_weights):
+                raise RunError(f"{self.file(key)} is another run's, {found.key}")
+        except (
+            FiltercovError,
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:  # not JSON, or of other values
+            raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
+        return found
+
+    def load(self, key: str) -> KeptRun:
+        """What the files of a run say, its weights and statistics compared with their checksums."""
+        directory = RunDirectory(self.root / key)
+        result, metrics = read_result(directory.path), read_metrics(directory.metrics)
+        if result is None:
+            raise RunError("it is not finished")
+        if read_checksum(directory.checkpoint) != result.weights_sha256:
+            raise CheckpointError(f"{directory.checkpoint} holds other weights than its result was written for")
+        FilterStatistics.load(directory.path / "statistics.safetensors")
+        epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
+        return KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
 
     def values(self, path: Path) -> dict[str, Any]:
         """The values of a JSON file."""
@@ -104,11 +129,6 @@ class Runs:
         """A run, if it is finished."""
         there = os.path.exists(self.file(run.key))  # noqa: PTH110 - Path.exists raises where it may not look
         return self.read(run.key) if there else None
-
-    def result(self, run: Run) -> FitResult | None:
-        """The result of a run, if it is finished."""
-        found = self.finished(run)
-        return found.result if found else None
 
     def record(self, wanted: Experiment, options: Options) -> None:
         """Note that an experiment was asked for, so that a report can name what is missing."""
@@ -183,19 +203,4 @@ def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
 
 def read_finished(directory: RunDirectory) -> KeptRun:
     """The finished run of a directory; raise `DamagedRunError` if its files do not add up."""
-    key = directory.path.name
-    try:
-        result, metrics = read_result(directory.path), read_metrics(directory.metrics)
-        if result is None:
-            raise RunError("it is not finished")
-        epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
-        found = KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
-        found.check(directory.result)
-        if _KEY.fullmatch(key) and key != found.spec.key:
-            raise RunError("its config.json is another run's")
-        if read_checksum(directory.checkpoint) != result.weights_sha256:
-            raise CheckpointError(f"{directory.checkpoint} holds other weights than its result was written for")
-        FilterStatistics.load(directory.path / "statistics.safetensors")
-    except (FiltercovError, KeyError, ValueError) as error:  # metrics that are not JSON, or lack an accuracy
-        raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
-    return found
+    return Runs(directory.path.parent).read(directory.path.name)
