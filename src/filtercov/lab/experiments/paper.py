@@ -27,7 +27,6 @@ from fractions import Fraction
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
@@ -104,7 +103,7 @@ def paper_numbers() -> Mapping[Place, PaperNumber]:
         place = Place(line["table"], line["row"], line["column"], int(line["epochs"]))
         std = float(line["std"]) if line["std"] else None
         found[place] = PaperNumber(float(line["mean"]), std, line["source"])
-    return MappingProxyType(found)
+    return found
 
 
 # --- Claims that runs decide ---

@@ -79,7 +79,7 @@ class DrawingRecord:
 
 @dataclass(frozen=True)
 class ExperimentRecord(Heading):
-    """What came out of an experiment at one scale."""
+    """All of an experiment that a report shows."""
 
     command: str  # that makes it again
     versions: dict[str, str]
