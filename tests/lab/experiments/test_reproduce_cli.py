@@ -88,6 +88,7 @@ def test_the_list_is_what_the_catalogue_counts():
 def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
     for words, error, said in (
         (["reproduce", "--runs", tmp_path], ConfigError, "--list shows them"),
+        (["reproduce", "imagenet"], ConfigError, "--imagenet folder:PATH"),
         (["report", tmp_path], ConfigError, "needed finished runs to report"),
         (
             ["reproduce", "grid-cifar-p2", "--scale", "smoke", "--also", "orthogonal"],

@@ -72,24 +72,18 @@ def work(wanted, root, emit, *, workers=2):
         hand_out(wanted, processes, emit)
 
 
-def test_a_sweep_killed_6_times_ends_with_the_same_table(undisturbed, tmp_path):
-    roots = kill_at_random(tmp_path, sweep_tiny, 6, seed=0)
-    run_children(sweep_tiny, roots[-1])
-    for root in roots:
-        assert weights(root) == weights(undisturbed)
-        assert accuracies(root) == accuracies(undisturbed)
-        assert set(trained(root).values()) == {1}
-        assert not (root / "damaged").exists()
+WORKERS = [pytest.param(sweep_tiny_with_workers, 20, seed, marks=pytest.mark.faults) for seed in range(3)]
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("target", [sweep_tiny, sweep_tiny_with_workers])
-@pytest.mark.parametrize("seed", range(3))
-def test_sweeps_killed_20_times_end_with_the_same_table(undisturbed, tmp_path, target, seed):
-    roots = kill_at_random(tmp_path, target, 20, seed=seed)
+@pytest.mark.parametrize(("target", "kills", "seed"), [(sweep_tiny, 6, 0), *WORKERS])
+def test_sweeps_killed_again_and_again_end_with_the_same_table(undisturbed, tmp_path, target, kills, seed):
+    roots = kill_at_random(tmp_path, target, kills, seed=seed)
     run_children(target, roots[-1])
     for root in roots:
         assert weights(root) == weights(undisturbed)
+        assert accuracies(root) == accuracies(undisturbed)
+        assert target is not sweep_tiny or set(trained(root).values()) == {1}
+        assert not (root / "damaged").exists()
 
 
 def test_4_processes_on_one_directory_do_no_run_twice(undisturbed, tmp_path):
@@ -181,22 +175,18 @@ def events(display):
         display(Outcome(RUNS[1].key, "done"))
 
 
-def test_lines_without_a_terminal_tell_of_ends_failures_and_notes_only():
-    stream = io.StringIO()
-    events(Display(RUNS, stream=stream))
-    first, second, third = stream.getvalue().splitlines()
+def test_lines_tell_of_ends_failures_and_notes_and_a_terminal_has_a_count_that_moves():
+    lines, terminal = io.StringIO(), Terminal()
+    events(Display(RUNS, stream=lines))
+    events(Display(RUNS, stream=terminal))
+    first, second, third = lines.getvalue().splitlines()
     assert first == "something happened"
     assert second.startswith("0 of 4 done, 1 failed")
     assert second.endswith(f"{RUNS[0]}: because")
     assert third.startswith("1 of 4 done, 1 failed")
-
-
-def test_a_terminal_gets_notes_failures_and_a_count_that_stays():
-    stream = Terminal()
-    events(Display(RUNS, stream=stream))
     for shown in ("something happened", "because", "0 of 4 done, 1 running"):
-        assert shown in stream.getvalue()
-    assert stream.getvalue().endswith("1 of 4 done, 1 failed\n")
+        assert shown in terminal.getvalue()
+    assert terminal.getvalue().endswith("1 of 4 done, 1 failed\n")
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])

@@ -58,7 +58,7 @@ def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 def kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """N(0, 2/n) weights."""
-    return _normal(shape, generator) * math.sqrt(2.0 / _pixels(shape))
+    return _empty(shape).normal_(generator=generator) * math.sqrt(2.0 / _pixels(shape))
 
 
 def trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -82,7 +82,7 @@ def identity(shape: torch.Size, _generator: torch.Generator) -> Tensor:
 
 def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """Filters that are N(0, 1) at the centre and zero elsewhere."""
-    return _impulses(shape, [size // 2 for size in shape[2:]], _normal((shape[0],), generator))
+    return _impulses(shape, [size // 2 for size in shape[2:]], _empty((shape[0],)).normal_(generator=generator))
 
 
 def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -> Tensor:
@@ -184,10 +184,6 @@ def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:
 
 def _pixels(shape: torch.Size) -> int:
     return math.prod(shape[2:])
-
-
-def _normal(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return _empty(shape).normal_(generator=generator)
 
 
 # --- Controls ---

@@ -25,7 +25,7 @@ from filtercov.lab import models
 from filtercov.lab.costs import matching
 from filtercov.lab.data.by_name import check_name
 from filtercov.lab.experiments import initialisations
-from filtercov.lab.experiments.paper import CLAIMS, EPOCHS, CellName, Claim, read_csv
+from filtercov.lab.experiments.paper import CLAIMS, CellName, Claim, read_csv
 from filtercov.lab.experiments.runspec import EVERY_KERNEL, Run, RunSpec, in_order
 from filtercov.lab.experiments.scales import Family, Scale, find_scale
 from filtercov.lab.models import ConvMixerSpec
@@ -75,10 +75,15 @@ class Experiment(Heading):
     speed: tuple[str, ...] = ()  # networks whose frozen and thawed steps are timed
 
     @property
+    def shown(self) -> tuple[Run, ...]:
+        """The runs of its cells and drawings."""
+        runs = (run for cell in self.cells for run in cell.runs)
+        return (*runs, *(drawing.run for drawing in self.drawings if drawing.run))
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         """Every run the experiment needs, each once, references before those that start from them."""
-        wanted = [run for cell in self.cells for run in cell.runs]
-        return in_order([*wanted, *(drawing.run for drawing in self.drawings if drawing.run)])
+        return in_order(self.shown)
 
 
 @dataclass(frozen=True)
@@ -190,8 +195,8 @@ class Builder:
         rows: Mapping[str, str],
         columns: Iterable[str],
         *,
-        epochs: Iterable[int] = (EPOCHS,),
-        filters: Sequence[str] = ("thawed", "frozen"),
+        epochs: Iterable[int],
+        filters: Sequence[str],
         seeds: int | None = None,
         reference: str | None = None,
         also: bool = True,
@@ -269,8 +274,6 @@ def _canonical(schedule: str) -> str:
     wanted = initialisations.parse_schedule(numbers)
     return kind + colon + next((name for name, preset in PRESETS.items() if preset == wanted), numbers)
 
-
-# --- Experiments ---
 
 # What is drawn beside cells: its kind, its title, and the network whose trained filters it shows, if any.
 _DRAWINGS = {
@@ -377,13 +380,12 @@ def _grid(centre: str, scale: Scale) -> list[str]:
 
 def _claim(claim: Claim, build: Builder) -> list[Cell]:
     """The cells that the comparisons of a claim name, and no others."""
+    # The gain of C15 is of several points, not of one.
+    seeds = min(build.scale.claim_seeds, build.sized().seeds) if claim.number == "C15" else build.scale.claim_seeds
     tables: dict[tuple[str, int, str], list[str]] = defaultdict(list)  # (row, epochs, filters) -> initialisations
     for cell in dict.fromkeys(cell for comparison in claim.comparisons for cell in comparison.cells):
         if cell.init:  # not "saved"
             tables[cell.row, cell.epochs, cell.filters].append(cell.init)
-    seeds = build.scale.claim_seeds
-    if claim.number == "C15":  # whose gain is of several points, not of one
-        seeds = min(seeds, build.sized().seeds)
     cells: list[Cell] = []
     for (row, epochs, kind), inits in tables.items():
         inits.sort(key=lambda init: {"uniform": 0, "closed-form": 1}.get(init, 2))

@@ -221,7 +221,14 @@ class _RayTasks:
         self._ray: Any = ray
         self._ours = not ray.is_initialized()  # else it is for whoever called us to end
         if self._ours:
-            _start_ray(ray, engine)
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep has nothing to tell anyone
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without GPUs see none
+            local = {"include_dashboard": False} if engine.ray_address is None else {}
+            try:
+                ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR, **local)
+            except (OSError, ValueError, RuntimeError) as error:
+                where = engine.ray_address or "this machine"
+                raise ConfigError(f"cannot reach Ray at {where}: {error}") from error
         self._task = ray.remote(_ray_task).options(
             num_cpus=engine.cpus_per_run, num_gpus=engine.gpus_per_run, max_retries=RAY_RETRIES
         )
@@ -265,16 +272,6 @@ def _ray_task(run: Run, root: Path, machine: Machine, threads: int) -> tuple[Out
     torch.set_num_threads(threads)
     notes: list[str] = []
     return run_one(run, Runs(root), machine=machine, say=notes.append), notes
-
-
-def _start_ray(ray: Any, engine: Engine) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep has nothing to tell anyone
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without GPUs see none
-    local = {"include_dashboard": False} if engine.ray_address is None else {}
-    try:
-        ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"cannot reach Ray at {engine.ray_address or 'this machine'}: {error}") from error
 
 
 Workers = _Here | _Processes | _RayTasks

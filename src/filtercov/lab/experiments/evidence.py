@@ -10,7 +10,6 @@ configuration, and that names its data. So a run whose data is called by its las
 every run that starts from it: `portable` gives each the name it has in the evidence.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -24,7 +23,7 @@ from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
 from filtercov.lab.experiments.runs import KeptRun, Runs, request
-from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.experiments.runspec import Run, checksum_of
 from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
 
 __all__ = ["Evidence", "Kept", "KeptRun", "keep", "portable", "seal"]
@@ -46,7 +45,7 @@ class Evidence(Runs):
     def values(self, path: Path) -> dict[str, Any]:
         """The values of a file, if it is what `seal` made."""
         values = read_json(path)
-        if values.pop(SEAL, None) != _checksum(values):
+        if values.pop(SEAL, None) != checksum_of(values):
             raise RunError(f"{path} does not match its checksum; {ADVICE}")
         return values
 
@@ -91,13 +90,8 @@ def seal(values: Mapping[str, Any]) -> bytes:
     "sha256": "f4a4d641ebacdba9032a3afab976cfe5c86cf8db531867289f72483a9bcb8dec"
     }
     """
-    lines = [f"{json.dumps(name)}: {_laid_out(value)}" for name, value in {**values, SEAL: _checksum(values)}.items()]
+    lines = [f"{json.dumps(name)}: {_laid_out(value)}" for name, value in {**values, SEAL: checksum_of(values)}.items()]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
-
-
-def _checksum(values: Mapping[str, Any]) -> str:
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _laid_out(value: Any) -> str:

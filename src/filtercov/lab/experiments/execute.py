@@ -34,15 +34,7 @@ from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, read_inputs
-from filtercov.lab.training import (
-    FitResult,
-    Progress,
-    RunDirectory,
-    TrainConfig,
-    current_world,
-    fit,
-    load_checkpoint,
-)
+from filtercov.lab.training import FitResult, Progress, RunDirectory, TrainConfig, current_world, fit, load_checkpoint
 from filtercov.lab.training.rundir import differences, storage_error
 from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_

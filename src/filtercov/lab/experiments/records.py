@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
@@ -111,6 +111,8 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
 
     Evidence has no weights, so of it pictures of filters are left out.
     """
+    if not runs.has_weights:
+        experiment = replace(experiment, drawings=tuple(each for each in experiment.drawings if not each.run))
     found: dict[str, KeptRun] = {}
     damaged = []
     for run in experiment.runs:
@@ -119,9 +121,7 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
                 found[run.key] = finished
         except DamagedRunError as error:
             damaged.append(str(error))
-    drawings = [drawing for drawing in experiment.drawings if runs.has_weights or not drawing.run]
-    shown = [*(run for cell in experiment.cells for run in cell.runs), *(d.run for d in drawings if d.run)]
-    missing = [run for run in in_order(run for run in shown if run.key not in found) if run.key not in found]
+    missing = in_order(run for run in experiment.shown if run.key not in found)
     timings = runs.timings(experiment.name, experiment.scale)
     beside = [runs.speed_file(experiment.name, experiment.scale)] if timings.steps else []
     return ExperimentRecord(
@@ -137,11 +137,11 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
                 runs.root / drawing.run.key if drawing.run and drawing.run.key in found else None,
                 Trained.of(drawing.run.spec) if drawing.run else None,
             )
-            for drawing in drawings
+            for drawing in experiment.drawings
         ),
         speeds=timings.steps,
         damaged=tuple(damaged),
-        missing=tuple(map(str, missing)),
+        missing=tuple(str(run) for run in missing if run.key not in found),
         seconds=sum(run.result.seconds for run in found.values()),
         source=runs.source([run for run in experiment.runs if run.key in found], beside=beside),
     )

@@ -21,13 +21,7 @@ from filtercov.errors import ConfigError
 from filtercov.files import file_sha256
 from filtercov.lab import models
 from filtercov.lab.data.augment import Preset
-from filtercov.lab.experiments.initialisations import (
-    DEFAULT_SCHEDULE,
-    find,
-    parse_schedule,
-    reference_key,
-    shown_init,
-)
+from filtercov.lab.experiments.initialisations import DEFAULT_SCHEDULE, find, parse_schedule, reference_key, shown_init
 from filtercov.lab.models.lookup import is_ours
 from filtercov.lab.training import RECIPES, TrainConfig, read_result
 from filtercov.lab.training.config import FORMAT, choice, flag, number, refuse_unknown, whole
@@ -84,12 +78,12 @@ class RunSpec:
             if initialisation.schedule == "none":
                 raise ConfigError(f"schedule {self.schedule!r} has no use with init {self.init!r}; leave it out")
             parse_schedule(self.schedule)
-        object.__setattr__(self, "min_kernel_size", self._least_kernel(ours) if self.init == "closed-form" else None)
-
-    def _least_kernel(self, ours: bool) -> int:
-        """The bound under which filters are left alone; one that leaves out nothing makes no new run."""
-        least = self.min_kernel_size or CLOSED_FORM_MIN_KERNEL
-        return EVERY_KERNEL if ours and models.parse(self.model).kernel_size >= least else least
+        least = None
+        if self.init == "closed-form":
+            least = self.min_kernel_size or CLOSED_FORM_MIN_KERNEL
+            if ours and models.parse(self.model).kernel_size >= least:
+                least = EVERY_KERNEL  # a bound that leaves out nothing makes no new run
+        object.__setattr__(self, "min_kernel_size", least)
 
     @classmethod
     def recipe(cls, name: str, *, train: Mapping[str, Any] | None = None, **fields: Any) -> Self:
@@ -133,8 +127,13 @@ class RunSpec:
 
 def key_of(described: Mapping[str, Any]) -> str:
     """The name of the run that JSON-ready values describe, in whatever order they come."""
-    canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    return checksum_of(described)[:16]
+
+
+def checksum_of(values: Mapping[str, Any]) -> str:
+    """The SHA-256 of JSON-ready values, in whatever order they come."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
