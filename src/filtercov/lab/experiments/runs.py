@@ -41,15 +41,15 @@ class KeptRun:
     @property
     def key(self) -> str:
         """The name of the run."""
-        code = self.config["inputs"].get("code")
-        described = {name: value for name, value in self.config.items() if name != "inputs"}
-        return key_of(described | ({} if code is None else {"code": code}))
+        described = dict(self.config)
+        inputs = described.pop("inputs")
+        return key_of(described | ({"code": inputs["code"]} if "code" in inputs else {}))
 
     @property
     def spec(self) -> RunSpec:
         """What was run; raise `RunError` if its settings meant something else than they do today."""
-        settings = {name: value for name, value in self.config.items() if name != "inputs"}
-        versions = (settings.pop("format", None), settings.pop("version", None))
+        settings = {name: value for name, value in self.config.items() if name not in ("inputs", "format", "version")}
+        versions = (self.config.get("format"), self.config.get("version"))
         if versions != (FORMAT, VERSION):
             raise RunError(f"it is of format and version {versions}, this filtercov's are {(FORMAT, VERSION)}")
         return RunSpec.from_dict(settings)
@@ -58,14 +58,6 @@ class KeptRun:
     def curve(self) -> tuple[float, ...]:
         """The test accuracy after each epoch."""
         return tuple(epoch["test_accuracy"] for epoch in self.epochs)
-
-    def check(self, path: Path) -> None:
-        """Raise unless configuration, epochs and result, which is in this file, agree with one another."""
-        if not isinstance(self.config.get("inputs"), dict):
-            raise RunError(f"the configuration of {path} does not say what was read")
-        lengths = {self.spec.train.epochs, len(self.epochs), self.result.epochs}
-        if len(lengths) > 1 or self.curve[-1] != self.result.test_accuracy:
-            raise RunError(f"the result in {path} does not agree with the metrics")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; the first line of the epochs has the names of their numbers."""
@@ -78,6 +70,7 @@ class Runs:
     """The runs under `root`, the experiments that were asked for, and their timings."""
 
     has_weights = True
+    values = staticmethod(read_json)  # of a file
 
     def __init__(self, root: Path | str) -> None:
         if "://" in str(root):
@@ -93,12 +86,15 @@ class Runs:
         return self.root / key / "result.json"
 
     def read(self, key: str) -> KeptRun:
-        """A finished run; raise `DamagedRunError` if it is not as it was when it was finished."""
+        """A finished run; raise `DamagedRunError` unless its files agree with one another and with its name."""
+        path = self.file(key)
         try:
             found = self.load(key)
-            found.check(self.file(key))
+            lengths = {found.spec.train.epochs, len(found.epochs), found.result.epochs}
+            if len(lengths) > 1 or found.curve[-1] != found.result.test_accuracy:
+                raise RunError(f"the result in {path} does not agree with the metrics")
             if key != found.key and (_KEY.fullmatch(key) or not self.has_weights):
-                raise RunError(f"{self.file(key)} is another run's, {found.key}")
+                raise RunError(f"{path} is another run's, {found.key}")
         except (
             FiltercovError,
             AttributeError,
@@ -120,10 +116,6 @@ class Runs:
         FilterStatistics.load(directory.path / "statistics.safetensors")
         epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
         return KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
-
-    def values(self, path: Path) -> dict[str, Any]:
-        """The values of a JSON file."""
-        return read_json(path)
 
     def finished(self, run: Run) -> KeptRun | None:
         """A run, if it is finished."""
@@ -187,8 +179,8 @@ class Runs:
         damaged = self.root / "damaged"
         with storing(damaged):
             damaged.mkdir(exist_ok=True)
-            places = (damaged / f"{run.key}-{number}" for number in count(1))
-            self.directory(run).path.rename(next(place for place in places if not place.exists()))
+            number = next(number for number in count(1) if not (damaged / f"{run.key}-{number}").exists())
+            self.directory(run).path.rename(damaged / f"{run.key}-{number}")
 
 
 def request(wanted: Experiment, options: Options) -> dict[str, Any]:
