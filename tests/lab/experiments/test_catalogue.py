@@ -8,7 +8,6 @@ import pytest
 
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations, register
-from filtercov.lab.experiments.baselines import CONTROLS
 from filtercov.lab.experiments.catalogue import PLACES, Options
 from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.runspec import Run, in_order
@@ -95,16 +94,6 @@ def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):
     for name in ("cifar-convnext-atto-p2", "imagenet", "width-transfer", "convergence", "cifar-5x5", "claim-c1"):
         columns = {cell.column for cell in catalogue.experiment(name, scale="paper", options=options).cells}
         assert {"thawed/mine", "thawed/orthogonal", "thawed/box:25"} < columns
-
-
-def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row():
-    ranking = catalogue.experiment("ranking", scale="small", options=Options(also=("orthogonal", "box:25")))
-    columns = [(cell.row, cell.column) for cell in ranking.cells]
-    assert len(columns) == len(set(columns)) == 6 * 2 * (5 + 9 + 1)
-    started = {run.spec.init.partition(":")[0] for run in ranking.runs}
-    by_file = {"stats", "filters"}  # tables have them by run
-    beside = {"default", "kronecker-of", "covariances-of", "power", *CONTROLS}  # of experiments of their own
-    assert started == set(initialisations.names()) - by_file - beside
 
 
 @pytest.mark.parametrize(
