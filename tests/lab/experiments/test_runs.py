@@ -142,28 +142,35 @@ def swept(run, root):
     """Sweep one run, as a command does; return what was said."""
     words = io.StringIO()
     outcomes = sweep([run], root, stream=words)
-    assert outcomes[run.key].status == "done"
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
     return words.getvalue()
 
 
-def test_overwritten_statistics_are_another_run_to_a_sweep_and_an_error_to_train(tmp_path, write_statistics):
-    run, runs = Run(spec(init=write_statistics(1))), Runs(tmp_path / "runs")
-    swept(run, runs.root)
-    before = runs.finished(run).result
-    execute(run.spec, tmp_path / "mine")
+def test_overwritten_statistics_are_another_run_to_a_sweep_and_what_starts_from_it_and_an_error_to_train(
+    tmp_path, write_statistics
+):
+    reference = Run(spec(seed=100, init=write_statistics(1)))
+    run, runs = Run(spec(init=f"filters-of:{reference.key}", freeze_filters=True), reference), Runs(tmp_path / "runs")
 
+    def weights():
+        said = swept(run, runs.root)
+        inputs = json.loads(runs.directory(run).config.read_text())["inputs"]
+        found = [runs.finished(each).result.weights_sha256 for each in (reference, run)]
+        assert inputs["init"] == found[0]
+        return found, said
+
+    before, _ = weights()
+    execute(reference.spec, tmp_path / "mine")
     write_statistics(2)
     with pytest.raises(RunError, match=r"inputs\.init is '\w+' there and '\w+' here"):
-        execute(run.spec, tmp_path / "mine")
-    said = swept(run, runs.root)
+        execute(reference.spec, tmp_path / "mine")
+    after, said = weights()
     assert "what it read has changed since: init is" in said
-    assert runs.finished(run).result.weights_sha256 != before.weights_sha256
-    assert (runs.root / "damaged" / f"{run.key}-1" / "result.json").exists()
+    assert all(new != old for new, old in zip(after, before, strict=True))
+    assert {path.name for path in (runs.root / "damaged").iterdir()} == {f"{reference.key}-1", f"{run.key}-1"}
     assert "changed" not in swept(run, runs.root)
-
     write_statistics(1)
-    swept(run, runs.root)
-    assert runs.finished(run).result.weights_sha256 == before.weights_sha256
+    assert weights()[0] == before
 
 
 def test_a_number_after_a_name_is_no_file_even_where_there_is_one(tmp_path):
@@ -185,19 +192,6 @@ def test_other_images_in_the_same_folder_are_another_run_and_none_at_all_are_no_
     assert runs.finished(run).result.weights_sha256 != before.weights_sha256
     shutil.rmtree(folder)
     assert "changed" not in swept(run, runs.root)
-
-
-def test_a_run_that_starts_from_a_run_follows_it(tmp_path, write_statistics):
-    reference = Run(spec(seed=100, init=write_statistics(1)))
-    run = Run(spec(init=f"filters-of:{reference.key}", freeze_filters=True), reference)
-    runs = Runs(tmp_path / "runs")
-    for seed in (1, 2):
-        write_statistics(seed)
-        outcomes = sweep([reference, run], runs.root, stream=io.StringIO())
-        assert {outcome.status for outcome in outcomes.values()} == {"done"}
-        inputs = json.loads(runs.directory(run).config.read_text())["inputs"]
-        assert inputs["init"] == runs.finished(reference).result.weights_sha256
-    assert {path.name for path in (runs.root / "damaged").iterdir()} == {f"{reference.key}-1", f"{run.key}-1"}
 
 
 def test_another_meaning_of_the_same_settings_is_another_run(tmp_path, monkeypatch):
