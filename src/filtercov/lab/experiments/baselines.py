@@ -37,18 +37,11 @@ SHARPENING, SHARPENING_STRENGTH = 0.675, 0.526
 
 def fill_(model: nn.Module, sample: Callable[[DepthwiseLayer], Tensor]) -> None:
     """Fill all layers or none; what is computed in double precision is rounded once."""
-    layers, filters = depthwise_layers(model), []
+    layers = depthwise_layers(model)
     for layer in layers:
         check_weight(layer.weight, layer.name)
     with drawing():
-        for layer in layers:
-            try:
-                drawn = sample(layer)
-            except ConfigError as error:
-                raise ConfigError(f"{layer.name}: {error}") from None
-            exact = drawn.dtype == torch.float64
-            filters.append(rounded(drawn.numpy(), layer.weight.dtype) if exact else drawn)
-        assign_filters_(layers, filters)
+        assign_filters_(layers, [rounded(sample(layer).double().numpy(), layer.weight.dtype) for layer in layers])
 
 
 def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:

@@ -14,7 +14,7 @@ what tables and claims share is trained once.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -192,35 +192,31 @@ class Builder:
 
     def cells(
         self,
-        rows: Mapping[str, str],
+        row: str,
+        model: str,
         columns: Iterable[str],
         *,
-        epochs: Iterable[int],
+        epochs: int,
         filters: Sequence[str],
         seeds: int | None = None,
-        reference: str | None = None,
+        reference: str = "",
         also: bool = True,
-    ) -> list[Cell]:
-        """The cells of rows, names and networks, for each length of training but those that the scale leaves out.
+    ) -> Iterator[Cell]:
+        """The cells of a row, its network and length of training the paper's; none if the scale leaves that out.
 
-        Networks and epochs are the paper's. Columns start from variants of `reference`, of the row's own network
-        without one. With `also` the initialisations that the user asked for and that others have registered are columns
-        too. Of columns of one name the first is taken.
+        Columns start from variants of `reference`, of the row's own network without one. With `also` the
+        initialisations that the user asked for and that others have registered are columns too.
         """
-        others = (*self.options.also, *initialisations.others()) if also else ()
-        cells: dict[tuple[str, str, int], Cell] = {}
-        for (row, model), length in product(rows.items(), epochs):
-            trained = self.sized().trained_epochs(length)
-            if trained is None:
-                continue
-            inits = [init_of(column, reference or model) for column in columns]
-            for kind, init in product(filters, [*inits, *(Init(name, name) for name in others)]):
-                column = f"{kind}/{init.column}"
-                if (row, column, length) not in cells:
-                    count = self.options.seeds or seeds or self.sized().seeds
-                    runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
-                    cells[row, column, length] = Cell(row, column, length, runs)
-        return list(cells.values())
+        trained = self.sized().trained_epochs(epochs)
+        if trained is None:
+            return
+        inits = {init.column: init for init in (init_of(column, reference or model) for column in columns)}
+        for name in (*self.options.also, *initialisations.others()) if also else ():
+            inits.setdefault(name, Init(name, name))
+        for kind, init in product(filters, inits.values()):
+            count = self.options.seeds or seeds or self.sized().seeds
+            runs = tuple(self._run(model, init, kind == "frozen", trained, seed) for seed in range(count))
+            yield Cell(row, f"{kind}/{init.column}", epochs, runs)
 
     def reference(self, model: str, *, family: str | None = None, seed: int = 0) -> Run:
         """The thawed, uniformly initialised run that run number `seed` starts from; `model` is the paper's.
@@ -276,7 +272,7 @@ def _canonical(schedule: str) -> str:
 
 
 # What is drawn beside cells: its kind, its title, and the network whose trained filters it shows, if any.
-_DRAWINGS = {
+_DRAWINGS: Mapping[str, Sequence[tuple[str, str, str | None]]] = {
     "variance-schedule": [
         ("construction", "The construction of the covariance", None),
         ("schedule", "The covariance by depth, σ0 = .5, v = .5, a = 3", None),
@@ -291,11 +287,7 @@ _DRAWINGS = {
 
 
 def names(pattern: str = "*") -> tuple[str, ...]:
-    """The experiments whose name matches a pattern as shells have them.
-
-    >>> names("cifar-convnext-*")
-    ('cifar-convnext-atto-p1', 'cifar-convnext-atto-p2')
-    """
+    """The experiments whose name matches a pattern as shells have them."""
     return matching([pattern], list(_EXPERIMENTS))
 
 
@@ -320,15 +312,14 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
         scale=sized.name,
         reduced=sized.reduced,
         cells=tuple(_claim(_CLAIMS[name], build) if name in _CLAIMS else _table(name, build)),
-        drawings=tuple(Drawing(*words, build.reference(model) if model else None) for *words, model in drawn),
+        drawings=tuple(Drawing(kind, title, build.reference(of) if of else None) for kind, title, of in drawn),
         chart=about["chart"],
         speed=tuple(_timed_networks(name, sized)),
     )
 
 
-def _table(name: str, build: Builder) -> list[Cell]:
+def _table(name: str, build: Builder) -> Iterator[Cell]:
     """The cells of an experiment in `tables.csv`, those of filter sizes that the scale leaves out excepted."""
-    cells: list[Cell] = []
     scale = build.scale
     for line in (line for line in _TABLES if line["experiment"] == name):
         rows = {row: variant(line["network"], row) for row in line["rows"].split()}
@@ -339,16 +330,10 @@ def _table(name: str, build: Builder) -> list[Cell]:
         seeds = {"": None, "claim": scale.claim_seeds, "1": 1}[line["seeds"]]
         if name == "ranking" and not scale.judges:  # frozen filters and one seed show that all of it runs
             filters, seeds = ["frozen"], 1
-        cells += build.cells(
-            rows,
-            _columns(line["columns"].split("; "), scale),
-            epochs=[int(epochs) for epochs in line["epochs"].split()],
-            filters=filters,
-            seeds=seeds,
-            reference=line["reference"] or None,
-            also=not name.startswith("grid-"),
-        )
-    return cells
+        columns, also = _columns(line["columns"].split("; "), scale), not name.startswith("grid-")
+        shared: dict[str, Any] = {"filters": filters, "seeds": seeds, "reference": line["reference"], "also": also}
+        for (row, model), epochs in product(rows.items(), line["epochs"].split()):
+            yield from build.cells(row, model, columns, epochs=int(epochs), **shared)
 
 
 def _columns(columns: Sequence[str], scale: Scale) -> list[str]:
@@ -378,7 +363,7 @@ def _grid(centre: str, scale: Scale) -> list[str]:
     return [kind + colon + " ".join(f"{value:.3g}" for value in values) for values in product(*axes)]
 
 
-def _claim(claim: Claim, build: Builder) -> list[Cell]:
+def _claim(claim: Claim, build: Builder) -> Iterator[Cell]:
     """The cells that the comparisons of a claim name, and no others."""
     # The gain of C15 is of several points, not of one.
     seeds = min(build.scale.claim_seeds, build.sized().seeds) if claim.number == "C15" else build.scale.claim_seeds
@@ -386,12 +371,10 @@ def _claim(claim: Claim, build: Builder) -> list[Cell]:
     for cell in dict.fromkeys(cell for comparison in claim.comparisons for cell in comparison.cells):
         if cell.init:  # not "saved"
             tables[cell.row, cell.epochs, cell.filters].append(cell.init)
-    cells: list[Cell] = []
     for (row, epochs, kind), inits in tables.items():
         inits.sort(key=lambda init: {"uniform": 0, "closed-form": 1}.get(init, 2))
         model = "convnext_atto_p2" if row == "convnext" else variant(mixer(), row)
-        cells += build.cells({row: model}, inits, epochs=[epochs], filters=[kind], seeds=seeds)
-    return cells
+        yield from build.cells(row, model, inits, epochs=epochs, filters=[kind], seeds=seeds)
 
 
 def _timed_networks(name: str, scale: Scale) -> list[str]:

@@ -60,8 +60,6 @@ class Engine:
     def __post_init__(self) -> None:
         if self.name not in ("local", "ray"):
             raise ConfigError(f"unknown engine {self.name!r}; choose local or ray")
-        if self.workers < 1:
-            raise ConfigError(f"a sweep needs at least one worker, got {self.workers}")
 
     def start(self, root: Path, machine: Machine, emit: Emit) -> "Workers":
         """Start workers for the runs under `root`; they report steps and notes to `emit`."""

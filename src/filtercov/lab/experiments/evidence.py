@@ -42,8 +42,7 @@ class Evidence(Runs):
         """Whether a directory holds evidence, rather than runs with their weights."""
         return any((root / "runs").glob("*.json"))
 
-    @staticmethod
-    def values(path: Path) -> dict[str, Any]:
+    def values(self, path: Path) -> dict[str, Any]:
         """The values of a file, if it is what `seal` made."""
         values = read_json(path)
         if values.pop(SEAL, None) != checksum_of(values):

@@ -90,10 +90,7 @@ def register(name: str, initialise: Fill, *, version: str | None = None) -> None
     function's source. Functions that it calls are not looked at, so where those change, give a version.
     """
     if not name or ":" in name or (name in _table and _table[name].ours):
-        raise ConfigError(
-            f"an initialisation needs a name of its own without a colon, got {name!r}; ours are "
-            f"{', '.join(entry.name for entry in _table.values() if entry.ours)}"
-        )
+        raise ConfigError(f"an initialisation needs a name of its own without a colon, got {name!r}; choose another")
     _table[name] = Initialisation(name, initialise, "optional", ours=False, code=fingerprint(initialise, version))
 
 
@@ -137,27 +134,21 @@ def find(name: str) -> Initialisation:
     ('stats:FILE', 'required')
     """
     key, _, argument = name.partition(":")
-    if key in _table:
-        _check_number(name, argument, _table[key].argument)
-        return _table[key]
-    for point in entry_points(group=ENTRY_POINTS, name=key):
+    for point in entry_points(group=ENTRY_POINTS, name=key) if key not in _table else ():
         register(key, point.load(), version=f"{point.dist.name} {point.dist.version}" if point.dist else None)
-        return _table[key]
-    near = difflib.get_close_matches(key, names(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
-
-
-def _check_number(name: str, argument: str, kind: str) -> None:
-    """Refuse a number after the colon that makes no filter."""
-    if not argument or kind not in ("N", "VARIANCE"):
-        return
-    with suppress(ValueError):
-        number = float(argument)
-        if 0 < number < math.inf and (kind == "VARIANCE" or number % 1 == 0):
-            return
-    needed = "whole number of pixels" if kind == "N" else "variance in pixels²"
-    raise ConfigError(f"needed a {needed}, above 0, after the colon of {name!r}; write box:9")
+    if key not in _table:
+        near = difflib.get_close_matches(key, names(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
+    entry = _table[key]
+    if argument and entry.argument in ("N", "VARIANCE"):
+        number = math.nan
+        with suppress(ValueError):
+            number = float(argument)
+        if not (0 < number < math.inf and (entry.argument == "VARIANCE" or number % 1 == 0)):
+            needed = "whole number of pixels" if entry.argument == "N" else "variance in pixels²"
+            raise ConfigError(f"needed a {needed}, above 0, after the colon of {name!r}; write {key}:9")
+    return entry
 
 
 def reference_key(init: str) -> str | None:

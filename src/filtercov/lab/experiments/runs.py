@@ -70,7 +70,6 @@ class Runs:
     """The runs under `root`, the experiments that were asked for, and their timings."""
 
     has_weights = True
-    values = staticmethod(read_json)  # of a file
 
     def __init__(self, root: Path | str) -> None:
         if "://" in str(root):
@@ -116,6 +115,10 @@ class Runs:
         FilterStatistics.load(directory.path / "statistics.safetensors")
         epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
         return KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
+
+    def values(self, path: Path) -> dict[str, Any]:
+        """The values of a JSON file."""
+        return read_json(path)
 
     def finished(self, run: Run) -> KeptRun | None:
         """A run, if it is finished."""
