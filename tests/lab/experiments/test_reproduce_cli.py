@@ -95,11 +95,6 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
         (["reproduce", "--runs", tmp_path], ConfigError, "--list shows them"),
         (["reproduce", "imagenet"], ConfigError, "--imagenet folder:PATH"),
         (["report", tmp_path], ConfigError, "needed finished runs to report"),
-        (
-            ["reproduce", "grid-cifar-p2", "--scale", "smoke", "--also", "orthogonal"],
-            ConfigError,
-            "no column for orthogonal",
-        ),
         (["reproduce", "kronecker", "--data", tmp_path], DataError, f"did you mean folder:{tmp_path}"),
         (["reproduce", "kronecker", "--scale", "smoke", "--engine", "slurm"], ConfigError, "choose local or ray"),
         (["reproduce", "kronecker", "--scale", "smoke", "--runs", "s3://bucket/runs"], ConfigError, "a directory"),

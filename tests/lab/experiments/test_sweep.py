@@ -42,30 +42,6 @@ def weights(root):
     return {run.key: runs.finished(run).result.weights_sha256 for run in table().runs}
 
 
-def kill_at_random(folder, target, kills, *, seed):
-    """Kill the sweep `kills` times at random moments after it began a run; return its directory and earlier ones.
-
-    A sweep that ended before it could be killed is over, and another begins in a new directory.
-    """
-    rng = random.Random(seed)
-    roots = [folder / "0"]
-    while kills:
-        root = roots[-1]
-        before = last_begun(root)
-        child = CONTEXT.Process(target=target, args=(root,))
-        child.start()
-        while child.is_alive() and last_begun(root) == before:
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0, 0.3))
-        child.kill()
-        child.join()
-        if child.exitcode == 0:
-            roots.append(folder / str(len(roots)))
-        else:
-            kills -= 1
-    return roots
-
-
 def work(wanted, root, emit, *, workers=2):
     """Do runs in several processes, telling `emit` of all that happens."""
     with closing(Engine(workers=workers).start(root, Machine(), emit)) as processes:
@@ -77,7 +53,22 @@ WORKERS = [pytest.param(sweep_tiny_with_workers, 20, seed, marks=pytest.mark.fau
 
 @pytest.mark.parametrize(("target", "kills", "seed"), [(sweep_tiny, 6, 0), *WORKERS])
 def test_sweeps_killed_again_and_again_end_with_the_same_table(undisturbed, tmp_path, target, kills, seed):
-    roots = kill_at_random(tmp_path, target, kills, seed=seed)
+    """A sweep that ended before it could be killed is over, and another begins in a new directory."""
+    rng, roots = random.Random(seed), [tmp_path / "0"]
+    while kills:
+        root = roots[-1]
+        before = last_begun(root)
+        child = CONTEXT.Process(target=target, args=(root,))
+        child.start()
+        while child.is_alive() and last_begun(root) == before:
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.3))
+        child.kill()
+        child.join()
+        if child.exitcode == 0:
+            roots.append(tmp_path / str(len(roots)))
+        else:
+            kills -= 1
     run_children(target, roots[-1])
     for root in roots:
         assert weights(root) == weights(undisturbed)

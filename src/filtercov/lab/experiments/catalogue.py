@@ -211,7 +211,8 @@ class Builder:
         if trained is None:
             return
         inits = {init.column: init for init in (init_of(column, reference or model) for column in columns)}
-        for name in (*self.options.also, *initialisations.others()) if also else ():
+        others = (name for name in initialisations.names() if not initialisations.find(name).ours)
+        for name in (*self.options.also, *others) if also else ():
             inits.setdefault(name, Init(name, name))
         for kind, init in product(filters, inits.values()):
             count = self.options.seeds or seeds or self.sized().seeds

@@ -247,15 +247,14 @@ class _RayTasks:
         return [self._outcome(task) for task in ready]
 
     def _outcome(self, task: Any) -> Outcome:
-        key, errors = self._keys.pop(task), self._ray.exceptions
+        key = self._keys.pop(task)
         try:
             outcome, notes = self._ray.get(task)
-        except errors.RayTaskError as error:
-            if isinstance(error.cause, FiltercovError):
-                raise error.cause from None
-            return Outcome(key, "failed", str(error.cause))
-        except errors.RayError as error:
-            return Outcome(key, "failed", f"Ray gave up on it: {str(error).splitlines()[0]}")
+        except self._ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error  # what the task raised, or why Ray gave up on it
+            if isinstance(cause, FiltercovError):
+                raise cause from None
+            return Outcome(key, "failed", str(cause).partition("\n")[0])
         for note in notes:
             self._emit(note)
         return cast(Outcome, outcome)

@@ -147,12 +147,7 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
 
 
 def build_batches(
-    data: Dataset,
-    train: TrainConfig,
-    augment: str,
-    evaluate: str = "test",
-    *,
-    device: torch.device | str = "cpu",
+    data: Dataset, train: TrainConfig, augment: str, evaluate: str = "test", *, device: torch.device | str = "cpu"
 ) -> tuple[BatchLoader, BatchLoader]:
     """The batches to train on and those to judge by, this process's part of each."""
     judges, world = data.validation if evaluate == "validation" else data.test, current_world()

@@ -122,11 +122,6 @@ def names() -> tuple[str, ...]:
     return (*_table, *sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in _table))
 
 
-def others() -> tuple[str, ...]:
-    """The names of those that are not ours: columns that every table gets besides the paper's."""
-    return tuple(name for name in names() if name not in _table or not _table[name].ours)
-
-
 def find(name: str) -> Initialisation:
     """The initialisation of a name; an argument after a colon is checked where it must be a number.
 

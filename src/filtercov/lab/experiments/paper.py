@@ -192,10 +192,8 @@ def _claims() -> Iterator[Claim]:
     comparisons: dict[str, list[Comparison]] = defaultdict(list)
     for line in read_csv("claims.csv"):
         median_of = tuple(cell for _, cell in _terms(line["median of"]))
-        comparison = Comparison(
-            line["says"], _terms(line["number"]), cast(Asks, line["asks"]), median_of, line["beside"]
-        )
-        comparisons[line["claim"]].append(comparison)
+        terms, asks = _terms(line["number"]), cast(Asks, line["asks"])
+        comparisons[line["claim"]].append(Comparison(line["says"], terms, asks, median_of, line["beside"]))
     for number, decisive in comparisons.items():
         yield Claim(number, says[f"claim-{number.lower()}"], tuple(decisive))
 

@@ -19,7 +19,7 @@ from filtercov.lab.bench import describe_machine, race_of, rivals_of
 from filtercov.lab.costs import YARDSTICK
 from filtercov.lab.training.rundir import write_json
 from filtercov.nn import accelerate_
-from filtercov.nn.timing import usual_clock
+from filtercov.nn.timing import ratio, usual_clock
 
 IMAGE_SIZE = 32
 BATCH = 64
@@ -83,10 +83,7 @@ def measure_speeds(names: Sequence[str], *, repeats: int = REPEATS, device: str 
     steps = []
     for name in names:
         thawed, frozen = ([times[f"{name} {kind}"] for times in raced] for kind in ("thawed", "frozen"))
-        saved = tuple(
-            100 * (1 - statistics.median(f / t for t, f in zip(*turns, strict=True)))
-            for turns in zip(thawed, frozen, strict=True)
-        )
+        saved = tuple(100 * (1 - ratio(f, t).median) for t, f in zip(thawed, frozen, strict=True))
         usual = [statistics.median(chain(*turns)) for turns in (thawed, frozen)]
         steps.append(SpeedRecord(name, models.parse(name).kernel_size, usual[0], usual[1], saved))
     return Timings(describe_machine(device), tuple(steps))
