@@ -111,4 +111,4 @@ def test_the_runs_of_every_experiment_keep_their_names(scale, checksum):
 
 def test_an_initialisation_that_nobody_knows_is_refused_before_anything_is_planned():
     with pytest.raises(ConfigError):
-        Options(also=("ortogonal",))
+        catalogue.experiment("kronecker", scale="smoke", options=Options(also=("ortogonal",)))

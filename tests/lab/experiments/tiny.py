@@ -11,7 +11,6 @@ import torch
 from filtercov.lab.experiments import execute
 from filtercov.lab.experiments.catalogue import Cell, Experiment
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from filtercov.lab.experiments.sweep import sweep
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
@@ -91,7 +90,7 @@ def sweep_tiny(root: Path) -> None:
 
     execute.execute = noted
     torch.set_num_threads(1)
-    outcomes = sweep(table().runs, root, stream=io.StringIO(), machine=Machine(recovery_interval=1))
+    outcomes = sweep(table().runs, root, stream=io.StringIO())
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
 
 

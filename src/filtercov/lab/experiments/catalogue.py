@@ -23,7 +23,6 @@ from filtercov import PRESETS
 from filtercov.errors import ConfigError
 from filtercov.lab import models
 from filtercov.lab.costs import matching
-from filtercov.lab.data.by_name import check_name
 from filtercov.lab.experiments import initialisations
 from filtercov.lab.experiments.paper import CLAIMS, CellName, Claim, read_csv
 from filtercov.lab.experiments.runspec import EVERY_KERNEL, Run, RunSpec, in_order
@@ -94,12 +93,6 @@ class Options:
     imagenet: str | None = None  # folder:PATH
     also: tuple[str, ...] = ()
     seeds: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.also:
-            initialisations.find(name)
-        for named in filter(None, (self.cifar, self.imagenet)):
-            check_name(named)
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,6 @@ class Machine:
     data_root: Path | None = None
     download: bool = False
     device: str = "cpu"
-    recovery_interval: int | None = None  # steps between checkpoints inside an epoch
 
 
 def run_one(
@@ -225,7 +224,6 @@ def run_one(
                         device=machine.device,
                         init_root=runs.root,
                         progress=progress,
-                        recovery_interval=machine.recovery_interval,
                     )
                 return Outcome(run.key, "done")
             except (StorageError, TrainingInterrupted):
