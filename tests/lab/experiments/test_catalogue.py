@@ -12,7 +12,7 @@ from filtercov.lab.experiments.catalogue import PLACES, Options
 from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.runspec import Run, in_order
 from filtercov.lab.experiments.scales import SCALES
-from tests.lab.experiments.tiny import reference, spec
+from tests.lab.experiments.tiny import spec
 
 # Of paper.csv as it was when every number, and no other, was found by a parser in the tables of the paper's LaTeX.
 CHECKED = "3943a61643c5a3aabfe70f09e80d7c7ebb8173617330320af73ae087a61d1318"
@@ -28,7 +28,6 @@ def test_the_papers_numbers_are_those_of_its_latex():
     text = resources.files("filtercov.lab.experiments").joinpath("paper.csv").read_bytes()
     assert hashlib.sha256(text).hexdigest() == CHECKED
     assert len(paper_numbers()) == 584
-    assert all(number.source and 20 < number.mean < 95 for number in paper_numbers().values())
     assert all((number.std is None) == place.table.startswith("imagenet") for place, number in paper_numbers().items())
 
 
@@ -81,10 +80,6 @@ def test_the_key_of_a_run_depends_on_all_of_its_reference():
         return Run(spec(init=f"filters-of:{first.key}"), first).key
 
     assert key(100) == key(100) != key(101)
-    with pytest.raises(ConfigError, match="starts from run abc, but the reference is None"):
-        Run(spec(init="filters-of:abc"))
-    with pytest.raises(ConfigError, match="starts from run None"):
-        Run(spec(), reference())
 
 
 def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):

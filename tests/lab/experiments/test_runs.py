@@ -36,16 +36,12 @@ def _flip(path):
     path.write_bytes(data)
 
 
-def _halve(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 def _change(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 DAMAGE = {
-    "result cut short": lambda d: _halve(d / "result.json"),
+    "result cut short": lambda d: (d / "result.json").write_text('{"epochs": '),
     "accuracy changed": lambda d: _change(d / "result.json", test_accuracy=99.9),
     "weights changed": lambda d: _flip(d / "checkpoint.safetensors"),
     "statistics changed": lambda d: _flip(d / "statistics.safetensors"),

@@ -116,7 +116,7 @@ TRANSFERS = {
     "kronecker": "kronecker-of",
     "filters": "filters-of",
 }
-IMAGENET = "convmixer_512_12_k9_p14"
+MIXER, IMAGENET = "convmixer_256_8_k9_p2", "convmixer_512_12_k9_p14"  # the paper's usual networks
 
 
 def init_of(column: str, model: str) -> Init:
@@ -160,11 +160,6 @@ def variant(model: str, changes: str) -> str:
     return replace(spec, **changed).name
 
 
-def mixer(kernel: int = 9, *, width: int = 256, depth: int = 8, patch: int = 2) -> str:
-    """The name of a ConvMixer, the paper's usual one where nothing is said."""
-    return f"convmixer_{width}_{depth}_k{kernel}_p{patch}"
-
-
 @dataclass(frozen=True)
 class Builder:
     """Makes runs and cells for one family of data at one scale.
@@ -200,7 +195,8 @@ class Builder:
         Columns start from variants of `reference`, of the row's own network without one. With `also` the
         initialisations that the user asked for and that others have registered are columns too.
         """
-        trained = self.sized().trained_epochs(epochs)
+        lengths = self.sized().epochs
+        trained = epochs if lengths is None else lengths.get(epochs)
         if trained is None:
             return
         inits = {init.column: init for init in (init_of(column, reference or model) for column in columns)}
@@ -232,7 +228,9 @@ class Builder:
         if init.schedule is not None:
             fields["schedule"] = _canonical(init.schedule)
         elif initialisations.find(init.init).schedule == "required":
-            fields["schedule"] = _paper_schedule(models.parse(self.scale.model(model)).patch_size, frozen=frozen)
+            coarse = "imagenet-frozen" if frozen else "imagenet-thawed"
+            patch = models.parse(self.scale.model(model)).patch_size
+            fields["schedule"] = {1: "cifar-p1", 2: "cifar-p2"}.get(patch, coarse)
         spec = self._spec(self.sized(), model, epochs=epochs, seed=seed, freeze_filters=frozen, **fields)
         return Run(spec, reference)
 
@@ -245,13 +243,6 @@ class Builder:
                 "PATH has train/CLASS/*.jpg and val/CLASS/*.jpg"
             )
         return RunSpec.recipe(sized.recipe, train={**sized.train, "epochs": epochs, "seed": seed}, **fields)
-
-
-def _paper_schedule(patch_size: int, *, frozen: bool) -> str:
-    """The preset that the paper found for a patch size: above 2, ImageNet's."""
-    if patch_size <= 2:
-        return "cifar-p1" if patch_size == 1 else "cifar-p2"
-    return "imagenet-frozen" if frozen else "imagenet-thawed"
 
 
 def _canonical(schedule: str) -> str:
@@ -273,10 +264,10 @@ _DRAWINGS: Mapping[str, Sequence[tuple[str, str, str | None]]] = {
         ("sawtooth", "The quadratic and the sawtooth schedule of a ConvNeXt", None),
     ],
     "learned-covariances": [
-        ("covariances", f"Trained on CIFAR-10, {patch}x{patch} patches", mixer(patch=patch)) for patch in (1, 2)
+        ("covariances", f"Trained on CIFAR-10, {p}x{p} patches", variant(MIXER, f"p{p}")) for p in (1, 2)
     ],
     "learned-covariances-imagenet": [("covariances", "Trained on ImageNet, 14x14 patches", IMAGENET)],
-    "example-filters": [("filters", "ConvMixer-256/8, 2x2 patches, 9x9 filters", mixer())],
+    "example-filters": [("filters", "ConvMixer-256/8, 2x2 patches, 9x9 filters", MIXER)],
 }
 
 
@@ -338,7 +329,7 @@ def _columns(columns: Sequence[str], scale: Scale) -> list[str]:
         if kind == "grid":
             found |= {schedule: f"closed-form {schedule}" for schedule in _grid(rest, scale)}
         elif kind in ("width", "depth"):
-            found[scale.model(variant(mixer(), column))] = column
+            found[scale.model(variant(MIXER, column))] = column
         else:
             found[column] = column
     return list(found.values())
@@ -367,7 +358,7 @@ def _claim(claim: Claim, build: Builder) -> Iterator[Cell]:
             tables[cell.row, cell.epochs, cell.filters].append(cell.init)
     for (row, epochs, kind), inits in tables.items():
         inits.sort(key=lambda init: {"uniform": 0, "closed-form": 1}.get(init, 2))
-        model = "convnext_atto_p2" if row == "convnext" else variant(mixer(), row)
+        model = "convnext_atto_p2" if row == "convnext" else variant(MIXER, row)
         yield from build.cells(row, model, inits, epochs=epochs, filters=[kind], seeds=seeds)
 
 
@@ -375,4 +366,4 @@ def _timed_networks(name: str, scale: Scale) -> list[str]:
     """The networks whose frozen and thawed steps an experiment times."""
     sizes = {"frozen-speed": range(3, 16, 2), "claim-c14": (3, 9, 15)}.get(name, ())
     kernels = [kernel for kernel in sizes if scale.judges or kernel in (3, 9, 15)]
-    return [scale.model(mixer(kernel, width=512, depth=12)) for kernel in kernels]
+    return [scale.model(variant(MIXER, f"k{kernel} width 512 depth 12")) for kernel in kernels]

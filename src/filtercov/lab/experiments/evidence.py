@@ -26,8 +26,6 @@ from filtercov.lab.experiments.runs import KeptRun, Runs, request
 from filtercov.lab.experiments.runspec import Run, checksum_of
 from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
 
-__all__ = ["Evidence", "Kept", "KeptRun", "keep", "portable", "seal"]
-
 SEAL = "sha256"
 ADVICE = "take it back from version control, or keep that run again"
 

@@ -78,7 +78,13 @@ def execute(
     identity = {"version": VERSION, **settings, "inputs": inputs}
 
     def finish(model: nn.Module, path: Path) -> Mapping[str, Any]:
-        _write_statistics(model, path / "statistics.safetensors")
+        file = path / "statistics.safetensors"
+        try:
+            fc.FilterStatistics.from_model(model).save(file)
+        except CheckpointError as error:
+            if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
+                raise storage_error(file, error.__context__) from error
+            raise
         return {
             "versions": {"python": platform.python_version(), "torch": torch.__version__},
             "threads": torch.get_num_threads(),
@@ -87,15 +93,6 @@ def execute(
         }
 
     return fit(model, *batches, spec.train, run_dir, identity=identity, on_finish=finish, **more)
-
-
-def _write_statistics(model: nn.Module, path: Path) -> None:
-    try:
-        fc.FilterStatistics.from_model(model).save(path)
-    except CheckpointError as error:
-        if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
-            raise storage_error(path, error.__context__) from error
-        raise
 
 
 def load_data(spec: RunSpec, *, reader: Callable[..., Dataset] = load, **where: Any) -> Dataset:

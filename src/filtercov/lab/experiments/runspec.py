@@ -95,7 +95,6 @@ class RunSpec:
         choice("recipe", name, tuple(RECIPES))
         settings = RECIPES[name].to_dict() | dict(train or {})
         defaults = {"augment": AUGMENTED[name], "drop_path": 0.05 if name == "imagenet" else 0.0}
-        refuse_unknown(fields, [item.name for item in dataclasses.fields(cls)])
         return cls(train=TrainConfig.from_dict(settings), **{**defaults, **fields})
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,12 +141,6 @@ class Run:
 
     spec: RunSpec
     reference: "Run | None" = None
-
-    def __post_init__(self) -> None:
-        wanted = reference_key(self.spec.init)
-        given = self.reference.key if self.reference else None
-        if wanted != given:
-            raise ConfigError(f"init {self.spec.init!r} starts from run {wanted}, but the reference is {given}")
 
     @cached_property
     def key(self) -> str:
