@@ -271,6 +271,10 @@ _DRAWINGS: Mapping[str, Sequence[tuple[str, str, str | None]]] = {
 }
 
 
+# Of which filter sizes frozen and thawed steps are timed.
+_TIMED: Mapping[str, Sequence[int]] = {"frozen-speed": range(3, 16, 2), "claim-c14": (3, 9, 15)}
+
+
 def names(pattern: str = "*") -> tuple[str, ...]:
     """The experiments whose name matches a pattern as shells have them."""
     return matching([pattern], list(_EXPERIMENTS))
@@ -290,16 +294,14 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
     name = names(name)[0]
     about, sized, drawn = _EXPERIMENTS[name], find_scale(scale), _DRAWINGS.get(name, ())
     build = Builder(sized, options or Options(), about["data"])
+    timed = [k for k in _TIMED.get(name, ()) if sized.judges or k in (3, 9, 15)]
     return Experiment(
-        name=name,
-        title=about["title"],
-        shows=about["shows"],
+        **{word: about[word] for word in ("name", "title", "shows", "chart")},
         scale=sized.name,
         reduced=sized.reduced,
         cells=tuple(_claim(_CLAIMS[name], build) if name in _CLAIMS else _table(name, build)),
         drawings=tuple(Drawing(kind, title, build.reference(of) if of else None) for kind, title, of in drawn),
-        chart=about["chart"],
-        speed=tuple(_timed_networks(name, sized)),
+        speed=tuple(sized.model(variant(MIXER, f"k{k} width 512 depth 12")) for k in timed),
     )
 
 
@@ -360,10 +362,3 @@ def _claim(claim: Claim, build: Builder) -> Iterator[Cell]:
         inits.sort(key=lambda init: {"uniform": 0, "closed-form": 1}.get(init, 2))
         model = "convnext_atto_p2" if row == "convnext" else variant(MIXER, row)
         yield from build.cells(row, model, inits, epochs=epochs, filters=[kind], seeds=seeds)
-
-
-def _timed_networks(name: str, scale: Scale) -> list[str]:
-    """The networks whose frozen and thawed steps an experiment times."""
-    sizes = {"frozen-speed": range(3, 16, 2), "claim-c14": (3, 9, 15)}.get(name, ())
-    kernels = [kernel for kernel in sizes if scale.judges or kernel in (3, 9, 15)]
-    return [scale.model(variant(MIXER, f"k{kernel} width 512 depth 12")) for kernel in kernels]

@@ -129,19 +129,16 @@ class _Processes:
         return len(self._runs) < self._count
 
     def start(self, run: Run) -> None:
-        idle = next((pipe for pipe in self._processes if pipe not in self._runs), None) or self._spawn()
-        self._runs[idle] = run
+        pipe = next((pipe for pipe in self._processes if pipe not in self._runs), None)
+        if pipe is None:
+            context = multiprocessing.get_context("spawn")
+            pipe, theirs = context.Pipe()
+            self._processes[pipe] = context.Process(target=_work, args=(theirs, *self._arguments))
+            self._processes[pipe].start()
+            theirs.close()
+        self._runs[pipe] = run
         with suppress(OSError):  # it has just died, as the next wait will find
-            idle.send(run)
-
-    def _spawn(self) -> Connection:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, *self._arguments))
-        process.start()
-        theirs.close()
-        self._processes[ours] = process
-        return ours
+            pipe.send(run)
 
     def wait(self, seconds: float) -> list[Outcome]:
         ended = []

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -150,20 +150,10 @@ def build_batches(
     judges, world = data.validation if evaluate == "validation" else data.test, current_world()
     if judges is None:
         raise ConfigError(f"{data.name} was loaded without validation images; load it with validation=True")
-    shared: dict[str, Any] = {
-        "batch_size": train.batch_size,
-        "seed": train.seed,
-        "mean": data.mean,
-        "std": data.std,
-        "rank": world.rank,
-        "world_size": world.size,
-        "device": device,
-    }
+    batches = partial(BatchLoader, batch_size=train.batch_size, seed=train.seed, mean=data.mean, std=data.std)
+    share: dict[str, Any] = {"rank": world.rank, "world_size": world.size, "device": device}
     augmentation = Augment.preset(cast(Any, augment))
-    return (
-        BatchLoader(data.train, augment=augmentation, shuffle=True, drop_last=True, **shared),
-        BatchLoader(judges, **shared),
-    )
+    return batches(data.train, augment=augmentation, shuffle=True, drop_last=True, **share), batches(judges, **share)
 
 
 def filters_of(model: nn.Module, run: RunDirectory) -> dict[str, tuple[Array, Array]]:
