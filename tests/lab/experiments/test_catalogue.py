@@ -70,7 +70,6 @@ def test_references_come_first_and_nothing_is_trained_twice(scale):
     for run in runs:
         assert run.reference is None or run.reference.key in seen
         seen.add(run.key)
-    assert len(runs) < sum(len(one.runs) for one in experiments)  # some are shared
     assert all(one.cells or one.drawings or one.speed for one in experiments)
 
 

@@ -64,12 +64,6 @@ def test_a_bound_on_kernels_is_in_the_key_only_where_it_leaves_filters_out():
     assert plain.to_dict() == {**small.to_dict(), "min_kernel_size": 5}
 
 
-def test_recipes_are_the_papers_with_what_is_given_changed():
-    imagenet = RunSpec.recipe("imagenet", model="convmixer_512_12_k9_p14", data="folder:x", drop_path=0.2)
-    assert (imagenet.augment, imagenet.drop_path, imagenet.train.clip_grad) == ("a1", 0.2, 1.0)
-    assert (imagenet.train.smoothing, imagenet.train.weight_decay) == (0.1, 0.01)
-
-
 @pytest.mark.parametrize(
     "fields",
     [

@@ -209,10 +209,6 @@ def _numbered(sample: Callable[..., Tensor]) -> Fill:
     return lambda model, context: _formula(partial(sample, float(context.argument)))(model, context)
 
 
-def _schedule(model: nn.Module, context: InitContext) -> Schedule:
-    return parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
-
-
 def _drawn(source: Callable[[nn.Module, InitContext], Any]) -> Fill:
     """Draw filters from a source that `init_` takes."""
     return lambda model, context: fc.init_(
@@ -225,13 +221,13 @@ def _drawn(source: Callable[[nn.Module, InitContext], Any]) -> Fill:
 
 
 def _closed_form(model: nn.Module, context: InitContext) -> Any:
-    sigma = _schedule(model, context)
+    sigma = parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
     return lambda layer: sigma(layer.depth)
 
 
 def _control(control: Control, model: nn.Module, context: InitContext) -> Any:
     """The closed form without one of its properties."""
-    sigma = _schedule(model, context)
+    sigma = parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
     shared: dict[str, Any] = {
         "mean_sigma": float(np.mean([sigma(layer.depth) for layer in fc.depthwise_layers(model)])),
         "negative": context.negative,
@@ -246,7 +242,7 @@ def _run_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatist
 
 def _power(model: nn.Module, context: InitContext) -> None:
     """Fill with uniform noise that has the closed form's variance in each layer."""
-    sigma = _schedule(model, context)
+    sigma = parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
 
     def sample(layer: DepthwiseLayer) -> Tensor:
         variance = baselines.total_variance(layer.kernel_size, sigma(layer.depth), negative=context.negative)

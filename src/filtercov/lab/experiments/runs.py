@@ -41,9 +41,8 @@ class KeptRun:
     @property
     def key(self) -> str:
         """The name of the run."""
-        described = dict(self.config)
-        inputs = described.pop("inputs")
-        return key_of(described | ({"code": inputs["code"]} if "code" in inputs else {}))
+        described = {name: value for name, value in self.config.items() if name != "inputs"}
+        return key_of(described, self.config["inputs"].get("code"))
 
     @property
     def spec(self) -> RunSpec:

@@ -119,14 +119,12 @@ class RunSpec:
 
         The content of files and images is not in it, so that runs can be planned where those are not.
         """
-        code = find(self.init).code
-        registered = {} if code is None else {"code": code}
-        return key_of({"format": FORMAT, "version": VERSION, **registered, **self.to_dict()})
+        return key_of({"format": FORMAT, "version": VERSION, **self.to_dict()}, find(self.init).code)
 
 
-def key_of(described: Mapping[str, Any]) -> str:
-    """The name of the run that JSON-ready values describe, in whatever order they come."""
-    return checksum_of(described)[:16]
+def key_of(described: Mapping[str, Any], code: str | None = None) -> str:
+    """The name of the run that JSON-ready values describe, and the code of its initialisation if that can change."""
+    return checksum_of(described if code is None else {**described, "code": code})[:16]
 
 
 def checksum_of(values: Mapping[str, Any]) -> str:

@@ -86,18 +86,16 @@ class Display:
 
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
-        line = ""
+        line = event if isinstance(event, str) else ""
         if isinstance(event, Step):
             self._follow(event.key, event.reached)
-        elif isinstance(event, Outcome):
+        if isinstance(event, Outcome):
             if event.key in self._reached and event.status == "done":
                 self._follow(event.key, 1.0)
             self.outcomes[event.key] = event
             if event.status == "failed" or not self._terminal:
                 why = f": {event.detail}" if event.detail else ""
                 line = f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{why}"
-        else:
-            line = event
         self._write(f"{line}\n" if line else "", moving=self._counts())
 
     def close(self) -> None:
@@ -130,9 +128,8 @@ class Display:
         self._reached[key] = reached
 
     def _ended(self) -> str:
-        done = sum(outcome.status == "done" for outcome in self.outcomes.values())
-        failed = len(self.outcomes) - done
-        return f"{done} of {len(self._runs)} done" + (f", {failed} failed" if failed else "")
+        failed = sum(outcome.status == "failed" for outcome in self.outcomes.values())
+        return f"{len(self.outcomes) - failed} of {len(self._runs)} done" + (f", {failed} failed" if failed else "")
 
     def _counts(self) -> str:
         left, running = self.time_left(), self._reached.keys() - self.outcomes.keys()
