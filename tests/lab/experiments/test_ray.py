@@ -47,4 +47,4 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     assert epochs == list(range(1, 26))
     theirs = Runs(undisturbed)
     for run in table().runs:
-        assert runs.finished(run).result.weights_sha256 == theirs.finished(run).result.weights_sha256
+        assert runs.finished(run.key).result.weights_sha256 == theirs.finished(run.key).result.weights_sha256

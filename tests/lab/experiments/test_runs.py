@@ -54,10 +54,10 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     run = table().cells[0].runs[0]
-    before = runs.finished(run).result
+    before = runs.finished(run.key).result
     DAMAGE[kind](runs.directory(run).path)
     with pytest.raises(DamagedRunError, match=f"run {run.key} is damaged"):
-        runs.finished(run)
+        runs.finished(run.key)
     said = []
     assert run_one(run, runs, say=said.append).status == "done"
     assert f"run {run.key} is damaged" in said[0]
@@ -65,7 +65,7 @@ def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     runs.set_aside(run)
     assert (runs.root / "damaged" / f"{run.key}-2").is_dir()
     assert run_one(run, runs).status == "done"
-    after = runs.finished(run).result
+    after = runs.finished(run.key).result
     assert (after.weights_sha256, after.test_accuracy) == (before.weights_sha256, before.test_accuracy)
 
 
@@ -151,7 +151,7 @@ def test_overwritten_statistics_are_another_run_to_a_sweep_and_what_starts_from_
     def weights():
         said = swept(run, runs.root)
         inputs = json.loads(runs.directory(run).config.read_text())["inputs"]
-        found = [runs.finished(each).result.weights_sha256 for each in (reference, run)]
+        found = [runs.finished(each.key).result.weights_sha256 for each in (reference, run)]
         assert inputs["init"] == found[0]
         return found, said
 
@@ -181,11 +181,11 @@ def test_other_images_in_the_same_folder_are_another_run_and_none_at_all_are_no_
     run = Run(replace(spec(), data=f"folder:{folder}", data_limit=None, augment="none"))
     runs = Runs(tmp_path / "runs")
     swept(run, runs.root)
-    before = runs.finished(run).result
+    before = runs.finished(run.key).result
     assert "changed" not in swept(run, runs.root)
     shutil.copy(next((folder / "train").glob("*/*")), next((folder / "train").glob("*")) / "another.png")
     assert "has changed since: data is" in swept(run, runs.root)
-    assert runs.finished(run).result.weights_sha256 != before.weights_sha256
+    assert runs.finished(run.key).result.weights_sha256 != before.weights_sha256
     shutil.rmtree(folder)
     assert "changed" not in swept(run, runs.root)
 
@@ -198,7 +198,7 @@ def test_another_meaning_of_the_same_settings_is_another_run(tmp_path, monkeypat
     for name in ("format", "version"):
         path.write_text(json.dumps({**config, name: config[name] - 1}))
         with pytest.raises(DamagedRunError, match="of format"):
-            runs.finished(run)
+            runs.finished(run.key)
         with pytest.raises(RunError, match=f"{name} is 1 there and 2 here"):
             execute(run.spec, runs.directory(run).path)
     for name in ("FORMAT", "VERSION"):

@@ -39,7 +39,7 @@ def accuracies(root):
 
 def weights(root):
     runs = Runs(root)
-    return {run.key: runs.finished(run).result.weights_sha256 for run in table().runs}
+    return {run.key: runs.finished(run.key).result.weights_sha256 for run in table().runs}
 
 
 def work(wanted, root, emit, *, workers=2):

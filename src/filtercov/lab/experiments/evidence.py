@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filtercov.errors import ConfigError, DamagedRunError, RunError
+from filtercov.errors import ConfigError, RunError
 from filtercov.files import Source
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
@@ -61,13 +61,8 @@ class Evidence(Runs):
     @cached_property
     def found(self) -> tuple[tuple[KeptRun, ...], tuple[str, ...]]:
         """All runs that can be used, by key, and what is wrong with the others."""
-        kept, damaged = [], []
-        for path in sorted((self.root / "runs").glob("*.json")):
-            try:
-                kept.append(self.read(path.stem))
-            except DamagedRunError as error:
-                damaged.append(str(error))
-        return tuple(kept), tuple(damaged)
+        kept, damaged = self.usable(path.stem for path in sorted((self.root / "runs").glob("*.json")))
+        return tuple(kept.values()), damaged
 
     @property
     def all_files(self) -> Source:

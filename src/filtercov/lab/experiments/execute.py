@@ -232,7 +232,7 @@ def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
 
     Inputs that are gone do not count.
     """
-    found = runs.finished(run)
+    found = runs.finished(run.key)
     if not found:
         return False
     content, inputs = None, {}

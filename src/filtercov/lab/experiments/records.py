@@ -7,7 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-from filtercov.errors import DamagedRunError
 from filtercov.files import Source
 from filtercov.lab.experiments.catalogue import Cell, Experiment, Heading, Options
 from filtercov.lab.experiments.paper import CellName, PaperNumber, Place, paper_numbers
@@ -113,14 +112,7 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
     """
     if not runs.has_weights:
         experiment = replace(experiment, drawings=tuple(each for each in experiment.drawings if not each.run))
-    found: dict[str, KeptRun] = {}
-    damaged = []
-    for run in experiment.runs:
-        try:
-            if finished := runs.finished(run):
-                found[run.key] = finished
-        except DamagedRunError as error:
-            damaged.append(str(error))
+    found, damaged = runs.usable(run.key for run in experiment.runs)
     missing = in_order(run for run in experiment.shown if run.key not in found)
     timings = runs.timings(experiment.name, experiment.scale)
     beside = [runs.speed_file(experiment.name, experiment.scale)] if timings.steps else []
@@ -140,7 +132,7 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
             for drawing in experiment.drawings
         ),
         speeds=timings.steps,
-        damaged=tuple(damaged),
+        damaged=damaged,
         missing=tuple(str(run) for run in missing if run.key not in found),
         seconds=sum(run.result.seconds for run in found.values()),
         source=runs.source([run for run in experiment.runs if run.key in found], beside=beside),

@@ -119,10 +119,21 @@ class Runs:
         """The values of a JSON file."""
         return read_json(path)
 
-    def finished(self, run: Run) -> KeptRun | None:
+    def finished(self, key: str) -> KeptRun | None:
         """A run, if it is finished."""
-        there = os.path.exists(self.file(run.key))  # noqa: PTH110 - Path.exists raises where it may not look
-        return self.read(run.key) if there else None
+        there = os.path.exists(self.file(key))  # noqa: PTH110 - Path.exists raises where it may not look
+        return self.read(key) if there else None
+
+    def usable(self, keys: Iterable[str]) -> tuple[dict[str, KeptRun], tuple[str, ...]]:
+        """Those of the runs that are finished and whole, and what is damaged of others."""
+        found, damaged = {}, []
+        for key in keys:
+            try:
+                if run := self.finished(key):
+                    found[key] = run
+            except DamagedRunError as error:
+                damaged.append(str(error))
+        return found, tuple(damaged)
 
     def record(self, wanted: Experiment, options: Options) -> None:
         """Note that an experiment was asked for, so that a report can name what is missing."""
