@@ -6,7 +6,6 @@ from importlib import resources
 
 import pytest
 
-from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations, register
 from filtercov.lab.experiments.catalogue import PLACES, Options
 from filtercov.lab.experiments.paper import Place, paper_numbers
@@ -101,8 +100,3 @@ def test_the_runs_of_every_experiment_keep_their_names(scale, checksum):
         for cell in one.cells:
             found.update(" ".join([one.name, cell.row, cell.column, *(run.key for run in cell.runs)]).encode())
     assert found.hexdigest()[:16] == checksum
-
-
-def test_an_initialisation_that_nobody_knows_is_refused_before_anything_is_planned():
-    with pytest.raises(ConfigError):
-        catalogue.experiment("kronecker", scale="smoke", options=Options(also=("ortogonal",)))

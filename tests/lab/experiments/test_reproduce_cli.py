@@ -107,9 +107,6 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
         run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", "runs", "--also", "stats:nowhere")
 
 
-# --- Costs ---
-
-
 def test_costs_counted_on_an_empty_shell_are_those_of_the_network():
     name = "convnext_atto_div20_p1"
     model, values = models.create(name, num_classes=10, in_channels=1), []

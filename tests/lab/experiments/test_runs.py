@@ -5,7 +5,6 @@ import io
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -86,7 +85,7 @@ def test_what_a_run_starts_from_may_be_away_without_harm_to_what_it_has_done(run
     lost = table().cells[1].runs[0].reference
     statistics = shutil.copy(runs.directory(lost).path / "statistics.safetensors", tmp_path / "source.stats")
     for seed, init, reference, away in (
-        (8, f"stats:{statistics}", None, Path(statistics)),
+        (8, f"stats:{statistics}", None, statistics),
         (8, f"filters-of:{lost.key}", lost, runs.directory(lost).checkpoint),
     ):
         run = Run(spec(seed=seed, init=init), reference)
@@ -137,8 +136,7 @@ def write_statistics(tmp_path):
 def swept(run, root):
     """Sweep one run, as a command does; return what was said."""
     words = io.StringIO()
-    outcomes = sweep([run], root, stream=words)
-    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+    assert {outcome.status for outcome in sweep([run], root, stream=words).values()} == {"done"}
     return words.getvalue()
 
 

@@ -37,13 +37,9 @@ def spec(*, model: str = MODEL, seed: int = 0, epochs: int = 3, lr: float = 0.01
     return RunSpec.recipe("cifar", model=model, data="embedded", data_limit=512, augment="light", train=train, **fields)
 
 
-def reference(model: str = MODEL) -> Run:
-    return Run(spec(model=model, seed=100))
-
-
 def table() -> Experiment:
     """One row: uniform, two transfers, and the closed form on two seeds each where they are cheap."""
-    same, narrow = reference(), reference(NARROW)
+    same, narrow = (Run(spec(model=model, seed=100)) for model in (MODEL, NARROW))
 
     def cell(column: str, *runs: Run) -> Cell:
         return Cell("k3", f"frozen/{column}", 20, runs)
