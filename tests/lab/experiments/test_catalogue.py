@@ -43,6 +43,7 @@ def test_every_number_of_the_paper_has_a_cell_and_every_cell_of_a_table_a_number
     cells = [Place(name, cell.row, cell.column, cell.epochs) for name in tables for cell in paper[name].cells]
     assert len(cells) == len(set(cells))
     assert set(cells) == set(paper_numbers())
+    assert paper["frozen-speed"].speed == tuple(f"convmixer_512_12_k{k}_p2" for k in range(3, 16, 2))
 
 
 def test_cifar_runs_have_the_papers_settings(paper):
