@@ -6,14 +6,12 @@ from importlib import resources
 
 import pytest
 
-from filtercov.errors import ConfigError
 from filtercov.lab.experiments import catalogue, initialisations, register
-from filtercov.lab.experiments.baselines import CONTROLS
 from filtercov.lab.experiments.catalogue import PLACES, Options
 from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.runspec import Run, in_order
 from filtercov.lab.experiments.scales import SCALES
-from tests.lab.experiments.tiny import reference, spec
+from tests.lab.experiments.tiny import spec
 
 # Of paper.csv as it was when every number, and no other, was found by a parser in the tables of the paper's LaTeX.
 CHECKED = "3943a61643c5a3aabfe70f09e80d7c7ebb8173617330320af73ae087a61d1318"
@@ -29,7 +27,6 @@ def test_the_papers_numbers_are_those_of_its_latex():
     text = resources.files("filtercov.lab.experiments").joinpath("paper.csv").read_bytes()
     assert hashlib.sha256(text).hexdigest() == CHECKED
     assert len(paper_numbers()) == 584
-    assert all(number.source and 20 < number.mean < 95 for number in paper_numbers().values())
     assert all((number.std is None) == place.table.startswith("imagenet") for place, number in paper_numbers().items())
 
 
@@ -46,6 +43,7 @@ def test_every_number_of_the_paper_has_a_cell_and_every_cell_of_a_table_a_number
     cells = [Place(name, cell.row, cell.column, cell.epochs) for name in tables for cell in paper[name].cells]
     assert len(cells) == len(set(cells))
     assert set(cells) == set(paper_numbers())
+    assert paper["frozen-speed"].speed == tuple(f"convmixer_512_12_k{k}_p2" for k in range(3, 16, 2))
 
 
 def test_cifar_runs_have_the_papers_settings(paper):
@@ -72,7 +70,6 @@ def test_references_come_first_and_nothing_is_trained_twice(scale):
     for run in runs:
         assert run.reference is None or run.reference.key in seen
         seen.add(run.key)
-    assert len(runs) < sum(len(one.runs) for one in experiments)  # some are shared
     assert all(one.cells or one.drawings or one.speed for one in experiments)
 
 
@@ -82,10 +79,6 @@ def test_the_key_of_a_run_depends_on_all_of_its_reference():
         return Run(spec(init=f"filters-of:{first.key}"), first).key
 
     assert key(100) == key(100) != key(101)
-    with pytest.raises(ConfigError, match="starts from run abc, but the reference is None"):
-        Run(spec(init="filters-of:abc"))
-    with pytest.raises(ConfigError, match="starts from run None"):
-        Run(spec(), reference())
 
 
 def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):
@@ -95,16 +88,6 @@ def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):
     for name in ("cifar-convnext-atto-p2", "imagenet", "width-transfer", "convergence", "cifar-5x5", "claim-c1"):
         columns = {cell.column for cell in catalogue.experiment(name, scale="paper", options=options).cells}
         assert {"thawed/mine", "thawed/orthogonal", "thawed/box:25"} < columns
-
-
-def test_the_ranking_has_every_initialisation_of_ours_as_a_column_of_every_row():
-    ranking = catalogue.experiment("ranking", scale="small", options=Options(also=("orthogonal", "box:25")))
-    columns = [(cell.row, cell.column) for cell in ranking.cells]
-    assert len(columns) == len(set(columns)) == 6 * 2 * (5 + 9 + 1)
-    started = {run.spec.init.partition(":")[0] for run in ranking.runs}
-    by_file = {"stats", "filters"}  # tables have them by run
-    beside = {"default", "kronecker-of", "covariances-of", "power", *CONTROLS}  # of experiments of their own
-    assert started == set(initialisations.names()) - by_file - beside
 
 
 @pytest.mark.parametrize(
@@ -118,14 +101,3 @@ def test_the_runs_of_every_experiment_keep_their_names(scale, checksum):
         for cell in one.cells:
             found.update(" ".join([one.name, cell.row, cell.column, *(run.key for run in cell.runs)]).encode())
     assert found.hexdigest()[:16] == checksum
-
-
-def test_mistakes_are_answered_with_what_to_write():
-    for call, said in (
-        (lambda: catalogue.experiment("convergense", scale="smoke"), "did you mean 'convergence'"),
-        (lambda: catalogue.experiment("kronecker", scale="huge"), "choose one of paper, small, smoke"),
-        (lambda: catalogue.experiment("imagenet", scale="paper"), "--imagenet folder:PATH"),
-        (lambda: Options(also=("ortogonal",)), "did you mean 'orthogonal'"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            call()

@@ -2,13 +2,13 @@
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from filtercov.cli.app import app
-from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
+from filtercov.errors import ConfigError, DamagedRunError, RunError
 from filtercov.lab.experiments.catalogue import Options, experiment
 from filtercov.lab.experiments.evidence import Evidence, keep, portable, seal
 from filtercov.lab.experiments.records import collect
@@ -120,10 +120,6 @@ def test_keeping_again_changes_nothing_and_more_is_added_to_what_is_there(finish
     assert f"7 runs new in {root}, 2 there already" in done.output
 
 
-def change(path, **values):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-
-
 def test_damaged_and_unfinished_runs_are_refused_and_nothing_is_written(finished, runs, tmp_path):
     reference, path = (runs.directory(run).path for run in finished[1:])
     (path / "result.json").unlink()
@@ -132,7 +128,8 @@ def test_damaged_and_unfinished_runs_are_refused_and_nothing_is_written(finished
             keep([wrong], tmp_path / "evidence")
     assert keep([runs.root], tmp_path / "most").unfinished == [path.name]
     assert not Evidence(tmp_path / "most").file(portable(finished[2]).key).exists()
-    change(reference / "result.json", test_accuracy=99.9)
+    result = json.loads((reference / "result.json").read_text())
+    (reference / "result.json").write_text(json.dumps({**result, "test_accuracy": 99.9}))
     with pytest.raises(DamagedRunError, match=reference.name):
         keep([runs.root], tmp_path / "evidence")
     assert not (tmp_path / "evidence").exists()
@@ -153,34 +150,20 @@ def test_more_seeds_replace_what_was_asked_for_and_other_options_are_refused(run
         asked_for(seeds=1, also=("orthogonal",))
 
 
-def test_a_changed_request_is_noticed(kept, tmp_path):
-    root = shutil.copytree(kept, tmp_path / "evidence")
-    change(next((root / "sweeps").iterdir()), options=asdict(Options(seeds=3)))
-    with pytest.raises(RunError, match="does not match its checksum"):
-        Evidence(root).experiments()
-
-
-@pytest.mark.parametrize("kind", ["accuracy", "sealed again", "another's name", "cut short", "not a run"])
+@pytest.mark.parametrize("kind", ["accuracy", "sealed again", "another's name"])
 def test_every_change_of_a_kept_run_is_noticed(finished, kept, tmp_path, kind):
-    root = shutil.copytree(kept, tmp_path / "evidence")
-    evidence, key = Evidence(root), portable(finished[1]).key
+    evidence, key = Evidence(shutil.copytree(kept, tmp_path / "evidence")), portable(finished[1]).key
     path = evidence.file(key)
     values = json.loads(path.read_text())
-    better = values["result"] | {"test_accuracy": 99.9}
-    if kind == "accuracy":
-        change(path, result=better)
-    elif kind == "sealed again":  # then the numbers of the last epoch disagree
-        path.write_bytes(seal({k: v for k, v in values.items() if k != "sha256"} | {"result": better}))
-    elif kind == "another's name":
+    if kind == "another's name":
         shutil.copy(evidence.file(portable(finished[2]).key), path)
-    elif kind == "cut short":
-        path.write_bytes(path.read_bytes()[:-40])
     else:
-        path.write_bytes(seal({"config": values["config"]}))
-    with pytest.raises(DamagedRunError, match=f"run {key} is damaged and will not be used"):
-        evidence.read(key)
+        values["result"]["test_accuracy"] = 99.9  # which the numbers of the last epoch deny
+        sealed = seal({name: value for name, value in values.items() if name != "sha256"})
+        path.write_bytes(sealed if kind == "sealed again" else json.dumps(values).encode())
     usable, damaged = evidence.found
     assert key not in {run.key for run in usable}
     assert len(damaged) == 1
-    with pytest.raises(FiltercovError):
-        keep([finished[0].root], root)
+    assert damaged[0].startswith(f"run {key} is damaged and will not be used")
+    with pytest.raises(DamagedRunError):
+        keep([finished[0].root], evidence.root)

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,21 +18,20 @@ from tests.lab.experiments.tiny import last_begun, spec, table
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray")
 
 
-def kill_its_worker(root: Path, run: Run, victims: list[int]) -> None:
-    """Wait until a worker has begun that run and kill it."""
-    while run.key not in last_begun(root):
-        time.sleep(0.005)
-    victims.append(last_begun(root)[run.key][0])
-    os.kill(victims[0], signal.SIGKILL)
-
-
 def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed):
     ray = pytest.importorskip("ray")
     runs = Runs(tmp_path / "runs")
     long = Run(spec(seed=4, epochs=25))  # long enough to be found and killed
     dependant = Run(spec(seed=4, init=f"statistics-of:{long.key}"), long)
     victims: list[int] = []
-    killer = threading.Thread(target=kill_its_worker, args=(runs.root, long, victims), daemon=True)
+
+    def kill_its_worker():
+        while long.key not in last_begun(runs.root):
+            time.sleep(0.005)
+        victims.append(last_begun(runs.root)[long.key][0])
+        os.kill(victims[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_its_worker, daemon=True)
     killer.start()
     wanted = [long, dependant, *table().runs]
     outcomes = sweep(wanted, runs.root, engine=Engine("ray"), stream=io.StringIO())
@@ -49,4 +47,4 @@ def test_a_killed_ray_worker_costs_no_run_and_repeats_none(tmp_path, undisturbed
     assert epochs == list(range(1, 26))
     theirs = Runs(undisturbed)
     for run in table().runs:
-        assert runs.result(run).weights_sha256 == theirs.result(run).weights_sha256
+        assert runs.finished(run.key).result.weights_sha256 == theirs.finished(run.key).result.weights_sha256

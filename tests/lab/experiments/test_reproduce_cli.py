@@ -1,17 +1,22 @@
-"""`filtercov reproduce` and `report`, as a user calls them."""
+"""`filtercov reproduce` and `report`, as a user calls them; costs are counted as a run would have them."""
 
 import re
 
 import pytest
+import torch
 import typer
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
 from filtercov.cli import experiments
 from filtercov.cli.reproduce import reproduce
 from filtercov.errors import ConfigError, DataError, RunError
-from filtercov.lab.costs import FILE, SCALES, entries
+from filtercov.lab import models
+from filtercov.lab.costs import FILE, SCALES, YARDSTICK, entries
 from filtercov.lab.experiments import catalogue
-from tools.write_listing import listing
+from filtercov.lab.experiments.runspec import Run, RunSpec
+from tools.write_listing import costs, forward_cost, listing
 
 app = typer.Typer()
 for command in (reproduce, experiments.report):
@@ -88,12 +93,8 @@ def test_the_list_is_what_the_catalogue_counts():
 def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
     for words, error, said in (
         (["reproduce", "--runs", tmp_path], ConfigError, "--list shows them"),
+        (["reproduce", "imagenet"], ConfigError, "--imagenet folder:PATH"),
         (["report", tmp_path], ConfigError, "needed finished runs to report"),
-        (
-            ["reproduce", "grid-cifar-p2", "--scale", "smoke", "--also", "orthogonal"],
-            ConfigError,
-            "no column for orthogonal",
-        ),
         (["reproduce", "kronecker", "--data", tmp_path], DataError, f"did you mean folder:{tmp_path}"),
         (["reproduce", "kronecker", "--scale", "smoke", "--engine", "slurm"], ConfigError, "choose local or ray"),
         (["reproduce", "kronecker", "--scale", "smoke", "--runs", "s3://bucket/runs"], ConfigError, "a directory"),
@@ -104,3 +105,25 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
         assert list(tmp_path.iterdir()) == []
     with pytest.raises(RunError, match=r"2 of 9 runs failed: .*/nowhere: cannot be read.* \(2 runs\)$"):
         run("reproduce", "kronecker", "--scale", "smoke", "--seeds", 1, "--runs", "runs", "--also", "stats:nowhere")
+
+
+def test_costs_counted_on_an_empty_shell_are_those_of_the_network():
+    name = "convnext_atto_div20_p1"
+    model, values = models.create(name, num_classes=10, in_channels=1), []
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            module.register_forward_hook(lambda _layer, _, output: values.append(output.numel()))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.eval()(torch.zeros(1, 1, 28, 28))
+    cost = forward_cost(name, 28, 1, 10)
+    assert cost.values == sum(values)
+    assert 2 * cost.multiply_adds == counter.get_total_flops()
+
+
+def test_the_yardstick_takes_images_over_throughput():
+    spec = RunSpec.recipe("cifar", model=YARDSTICK, data="cifar10", train={"epochs": 3})
+    # Three epochs of 50,000 images, and three evaluations of 10,000, each a forward pass, a third of a step.
+    counted = costs([Run(spec)])
+    assert counted.seconds(1000.0) == pytest.approx(2 + 150 + 10)
+    assert (counted.runs, counted.epochs, counted.images) == (1, 3, 160_000)
+    assert counted.petaflops == pytest.approx(6 * 177_474_048 * 150_000 / 1e15)

@@ -1,7 +1,5 @@
 """Every kind of run at the smallest scale, from the catalogue to its report: each initialisation and kind of chart."""
 
-import pytest
-
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.records import collect
@@ -22,24 +20,18 @@ def one_of_each(runs):
     return in_order([*inits.values(), *networks.values()])
 
 
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
-    runs = Runs(tmp_path_factory.mktemp("smoke"))
-    every = [run for one in catalogue.experiments(["*"], scale="smoke", options=Options(seeds=1)) for run in one.runs]
-    reported = catalogue.experiments(REPORTED, scale="smoke", options=Options(seeds=1))
+def test_every_kind_of_run_is_done_and_reports_are_complete_and_list_what_was_asked_for(tmp_path):
+    runs, options = Runs(tmp_path / "runs"), Options(seeds=1)
+    every = [run for one in catalogue.experiments(["*"], scale="smoke", options=options) for run in one.runs]
+    reported = catalogue.experiments(REPORTED, scale="smoke", options=options)
     outcomes = sweep([*one_of_each(every), *(run for one in reported for run in one.runs)], runs.root)
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     for one in [*reported, *catalogue.experiments(["frozen-speed", "ranking"], scale="smoke")]:
-        runs.record(one, Options(seeds=1))
+        runs.record(one, options)
         if one.speed:
             timings(one).write(runs.speed_file(one.name, one.scale))
-    return runs
-
-
-def test_reports_are_complete_and_list_what_was_asked_for(smoke, tmp_path):
-    asked = smoke.experiments()
-    assert {one.name for one, _ in asked} == {*REPORTED, "frozen-speed", "ranking"}
-    records = [collect(one, smoke, options) for one, options in asked]
+    records = [collect(one, runs, asked) for one, asked in runs.experiments()]
+    assert {found.name for found in records} == {*REPORTED, "frozen-speed", "ranking"}
     assert {found.name for found in records if found.missing} == {"ranking"}
     assert all(found.damaged == () for found in records)
     assert all(0 <= accuracy <= 100 for found in records for cell in found.cells for accuracy in cell.accuracies)

@@ -39,16 +39,22 @@ def accuracies(root):
 
 def weights(root):
     runs = Runs(root)
-    return {run.key: runs.result(run).weights_sha256 for run in table().runs}
+    return {run.key: runs.finished(run.key).result.weights_sha256 for run in table().runs}
 
 
-def kill_at_random(folder, target, kills, *, seed):
-    """Kill the sweep `kills` times at random moments after it began a run; return its directory and earlier ones.
+def work(wanted, root, emit, *, workers=2):
+    """Do runs in several processes, telling `emit` of all that happens."""
+    with closing(Engine(workers=workers).start(root, Machine(), emit)) as processes:
+        hand_out(wanted, processes, emit)
 
-    A sweep that ended before it could be killed is over, and another begins in a new directory.
-    """
-    rng = random.Random(seed)
-    roots = [folder / "0"]
+
+WORKERS = [pytest.param(sweep_tiny_with_workers, 20, seed, marks=pytest.mark.faults) for seed in range(3)]
+
+
+@pytest.mark.parametrize(("target", "kills", "seed"), [(sweep_tiny, 6, 0), *WORKERS])
+def test_sweeps_killed_again_and_again_end_with_the_same_table(undisturbed, tmp_path, target, kills, seed):
+    """A sweep that ended before it could be killed is over, and another begins in a new directory."""
+    rng, roots = random.Random(seed), [tmp_path / "0"]
     while kills:
         root = roots[-1]
         before = last_begun(root)
@@ -60,36 +66,15 @@ def kill_at_random(folder, target, kills, *, seed):
         child.kill()
         child.join()
         if child.exitcode == 0:
-            roots.append(folder / str(len(roots)))
+            roots.append(tmp_path / str(len(roots)))
         else:
             kills -= 1
-    return roots
-
-
-def work(wanted, root, emit, *, workers=2):
-    """Do runs in several processes, telling `emit` of all that happens."""
-    with closing(Engine(workers=workers).start(root, Machine(), emit)) as processes:
-        hand_out(wanted, processes, emit)
-
-
-def test_a_sweep_killed_6_times_ends_with_the_same_table(undisturbed, tmp_path):
-    roots = kill_at_random(tmp_path, sweep_tiny, 6, seed=0)
-    run_children(sweep_tiny, roots[-1])
-    for root in roots:
-        assert weights(root) == weights(undisturbed)
-        assert accuracies(root) == accuracies(undisturbed)
-        assert set(trained(root).values()) == {1}
-        assert not (root / "damaged").exists()
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("target", [sweep_tiny, sweep_tiny_with_workers])
-@pytest.mark.parametrize("seed", range(3))
-def test_sweeps_killed_20_times_end_with_the_same_table(undisturbed, tmp_path, target, seed):
-    roots = kill_at_random(tmp_path, target, 20, seed=seed)
     run_children(target, roots[-1])
     for root in roots:
         assert weights(root) == weights(undisturbed)
+        assert accuracies(root) == accuracies(undisturbed)
+        assert target is not sweep_tiny or set(trained(root).values()) == {1}
+        assert not (root / "damaged").exists()
 
 
 def test_4_processes_on_one_directory_do_no_run_twice(undisturbed, tmp_path):
@@ -151,21 +136,14 @@ class Terminal(io.StringIO):
         return True
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 def test_time_left_follows_the_pace_of_what_was_seen_and_the_epochs_that_are_left():
-    clock = Clock()
-    display = Display(RUNS, stream=io.StringIO(), clock=clock)
+    now = 0.0
+    display = Display(RUNS, stream=io.StringIO(), clock=lambda: now)
     display(Outcome(RUNS[0].key, "done"))  # it was done before: no pace yet
-    clock.now = 5.0  # data were loaded
+    now = 5.0  # data were loaded
     display(Step(RUNS[1].key, 1 / 3))  # it continues: its first third is no sign of speed
     assert display.time_left() is None
-    clock.now = 15.0
+    now = 15.0
     display(Outcome(RUNS[1].key, "done"))  # two epochs in 10 s, and fifteen to go
     assert display.time_left() == pytest.approx(75.0)
     display(Step(RUNS[2].key, 1 / 3))
@@ -181,27 +159,22 @@ def events(display):
         display(Outcome(RUNS[1].key, "done"))
 
 
-def test_lines_without_a_terminal_tell_of_ends_failures_and_notes_only():
-    stream = io.StringIO()
-    events(Display(RUNS, stream=stream))
-    first, second, third = stream.getvalue().splitlines()
+def test_lines_tell_of_ends_failures_and_notes_and_a_terminal_has_a_count_that_moves():
+    lines, terminal = io.StringIO(), Terminal()
+    events(Display(RUNS, stream=lines))
+    events(Display(RUNS, stream=terminal))
+    first, second, third = lines.getvalue().splitlines()
     assert first == "something happened"
     assert second.startswith("0 of 4 done, 1 failed")
     assert second.endswith(f"{RUNS[0]}: because")
     assert third.startswith("1 of 4 done, 1 failed")
-
-
-def test_a_terminal_gets_notes_failures_and_a_count_that_stays():
-    stream = Terminal()
-    events(Display(RUNS, stream=stream))
     for shown in ("something happened", "because", "0 of 4 done, 1 running"):
-        assert shown in stream.getvalue()
-    assert stream.getvalue().endswith("1 of 4 done, 1 failed\n")
+        assert shown in terminal.getvalue()
+    assert terminal.getvalue().endswith("1 of 4 done, 1 failed\n")
 
 
-@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_what_cannot_be_printed_is_taken_note_of(kind):
-    class Full(kind):
+def test_what_cannot_be_printed_is_taken_note_of():
+    class Full(Terminal):
         def write(self, _text):
             raise OSError(errno.ENOSPC, "No space left on device")
 

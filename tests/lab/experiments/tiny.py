@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 
 from filtercov.lab.experiments import execute
-from filtercov.lab.experiments.builder import Cell, Experiment
+from filtercov.lab.experiments.catalogue import Cell, Experiment
 from filtercov.lab.experiments.engines import Engine
-from filtercov.lab.experiments.execute import Machine
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from filtercov.lab.experiments.sweep import sweep
 from filtercov.lab.experiments.timings import SpeedRecord, Timings
@@ -38,13 +37,9 @@ def spec(*, model: str = MODEL, seed: int = 0, epochs: int = 3, lr: float = 0.01
     return RunSpec.recipe("cifar", model=model, data="embedded", data_limit=512, augment="light", train=train, **fields)
 
 
-def reference(model: str = MODEL) -> Run:
-    return Run(spec(model=model, seed=100))
-
-
 def table() -> Experiment:
     """One row: uniform, two transfers, and the closed form on two seeds each where they are cheap."""
-    same, narrow = reference(), reference(NARROW)
+    same, narrow = (Run(spec(model=model, seed=100)) for model in (MODEL, NARROW))
 
     def cell(column: str, *runs: Run) -> Cell:
         return Cell("k3", f"frozen/{column}", 20, runs)
@@ -59,7 +54,8 @@ def table() -> Experiment:
         cell("filters", Run(frozen(0, init=f"filters-of:{same.key}"), same)),
         cell("closed-form", Run(frozen(0, init="closed-form", schedule="cifar-p2", min_kernel_size=2))),
     )
-    return Experiment("tiny", "A tiny table", "that sweeps work", "tiny", "", cells, chart="bars")
+    about = {"name": "tiny", "title": "A tiny table", "shows": "that sweeps work", "scale": "tiny", "reduced": ""}
+    return Experiment(**about, cells=cells, chart="bars")
 
 
 def timings(experiment: Experiment, repeats: int = 1) -> Timings:
@@ -90,7 +86,7 @@ def sweep_tiny(root: Path) -> None:
 
     execute.execute = noted
     torch.set_num_threads(1)
-    outcomes = sweep(table().runs, root, stream=io.StringIO(), machine=Machine(recovery_interval=1))
+    outcomes = sweep(table().runs, root, stream=io.StringIO())
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
 
 

@@ -10,6 +10,7 @@ to round once.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from typing import Literal, get_args
 
 import numpy as np
@@ -36,18 +37,11 @@ SHARPENING, SHARPENING_STRENGTH = 0.675, 0.526
 
 def fill_(model: nn.Module, sample: Callable[[DepthwiseLayer], Tensor]) -> None:
     """Fill all layers or none; what is computed in double precision is rounded once."""
-    layers, filters = depthwise_layers(model), []
+    layers = depthwise_layers(model)
     for layer in layers:
         check_weight(layer.weight, layer.name)
     with drawing():
-        for layer in layers:
-            try:
-                drawn = sample(layer)
-            except ConfigError as error:
-                raise ConfigError(f"{layer.name}: {error}") from None
-            exact = drawn.dtype == torch.float64
-            filters.append(rounded(drawn.numpy(), layer.weight.dtype) if exact else drawn)
-        assign_filters_(layers, filters)
+        assign_filters_(layers, [rounded(sample(layer).double().numpy(), layer.weight.dtype) for layer in layers])
 
 
 def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -57,7 +51,7 @@ def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 def kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """N(0, 2/n) weights."""
-    return _normal(shape, generator) * math.sqrt(2.0 / _pixels(shape))
+    return _empty(shape).normal_(generator=generator) * math.sqrt(2.0 / _pixels(shape))
 
 
 def trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -81,7 +75,7 @@ def identity(shape: torch.Size, _generator: torch.Generator) -> Tensor:
 
 def delta_gaussian(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """Filters that are N(0, 1) at the centre and zero elsewhere."""
-    return _impulses(shape, [size // 2 for size in shape[2:]], _normal((shape[0],), generator))
+    return _impulses(shape, [size // 2 for size in shape[2:]], _empty((shape[0],)).normal_(generator=generator))
 
 
 def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -> Tensor:
@@ -91,44 +85,34 @@ def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -
     return filters
 
 
-def box(count: float) -> Sample:
-    """The sampler of filters that are equal at `count` random pixels, any set of them as likely, zero elsewhere."""
-    count = int(count)
-
-    def sample(shape: torch.Size, generator: torch.Generator) -> Tensor:
-        pixels = _pixels(shape)
-        if count > pixels:
-            size = show_size(tuple(shape[2:]))
-            raise ConfigError(f"needed filters of at least {count} pixels for box:{count}, got {size}; choose fewer")
-        # Double precision, of whose numbers no two are equal.
-        drawn = torch.rand((shape[0], pixels), generator=generator, dtype=torch.float64, device="cpu")
-        chosen = drawn.argsort(dim=1)[:, :count]
-        filters = torch.zeros_like(drawn).scatter_(1, chosen, math.sqrt(POWER / count))
-        return filters.reshape(shape)
-
-    return sample
+def box(count: float, shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Filters that are equal at `count` random pixels, any set of them as likely, and zero elsewhere."""
+    count, pixels = int(count), _pixels(shape)
+    if count > pixels:
+        size = show_size(tuple(shape[2:]))
+        raise ConfigError(f"needed filters of at least {count} pixels for box:{count}, got {size}; choose fewer")
+    # Double precision, of whose numbers no two are equal.
+    drawn = torch.rand((shape[0], pixels), generator=generator, dtype=torch.float64, device="cpu")
+    chosen = drawn.argsort(dim=1)[:, :count]
+    return torch.zeros_like(drawn).scatter_(1, chosen, math.sqrt(POWER / count)).reshape(shape)
 
 
-impulse = box(1)
+impulse = partial(box, 1)
 
 
-def gaussian_bump(variance: float) -> Sample:
-    """The sampler of Gaussians of a variance, in pixels², around random pixels of the filter.
+def gaussian_bump(variance: float, shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Gaussians of a variance, in pixels², around random pixels of the filter, cut where it ends.
 
-    They are cut where the filter ends. The layer is scaled as a whole to the mean squared norm 1/3, as its authors do
-    it, so that filters whose bump is cut are smaller than others.
+    The layer is scaled as a whole to the mean squared norm 1/3, as its authors do it, so that filters whose bump is cut
+    are smaller than others.
     """
-
-    def sample(shape: torch.Size, generator: torch.Generator) -> Tensor:
-        filters = np.ones((shape[0], 1))
-        for size in shape[2:]:
-            centre = torch.randint(size, (shape[0], 1), generator=generator, dtype=torch.int64, device="cpu").numpy()
-            along = np.exp((np.arange(size) - centre) ** 2 / (-2 * variance))
-            filters = (filters[:, :, None] * along[:, None, :]).reshape(shape[0], -1)
-        filters *= math.sqrt(POWER * shape[0] / (filters**2).sum())
-        return torch.from_numpy(filters.reshape(shape))
-
-    return sample
+    filters = np.ones((shape[0], 1))
+    for size in shape[2:]:
+        centre = torch.randint(size, (shape[0], 1), generator=generator, dtype=torch.int64, device="cpu").numpy()
+        along = np.exp((np.arange(size) - centre) ** 2 / (-2 * variance))
+        filters = (filters[:, :, None] * along[:, None, :]).reshape(shape[0], -1)
+    filters *= math.sqrt(POWER * shape[0] / (filters**2).sum())
+    return torch.from_numpy(filters.reshape(shape))
 
 
 def master_keys(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -153,25 +137,24 @@ def master_key_filters(kernel_size: tuple[int, ...]) -> Array:
     >>> master_key_filters((7, 7)).shape, master_key_filters((9,)).shape, master_key_filters((3, 3, 3)).shape
     ((8, 7, 7), (5, 9), (11, 3, 3, 3))
     """
-    positions = [np.arange(size, dtype=np.float64) - (size - 1) // 2 for size in kernel_size]
     axes = [axis for axis, size in enumerate(kernel_size) if size > 1]
 
-    def differences(sigma: float, stencil: Mapping[int, float], axis: int) -> Array:
+    def smoothed(sigma: float, axis: int, stencil: Mapping[int, float]) -> Array:
         """T where along one axis it is the sum of weight × T(p + shift) over the stencil."""
-        factors = [_discrete_gaussian(p, sigma) for p in positions]
-        moved = [weight * _discrete_gaussian(positions[axis] + shift, sigma) for shift, weight in stencil.items()]
-        factors[axis] = np.sum(moved, axis=0)
-        return _product(factors)
+        factors = []
+        for along, size in enumerate(kernel_size):
+            p = np.arange(size, dtype=np.float64) - (size - 1) // 2
+            shifts = stencil if along == axis else {0: 1.0}
+            factors.append(sum(weight * _discrete_gaussian(p + shift, sigma) for shift, weight in shifts.items()))
+        return np.asarray(reduce(np.multiply.outer, factors))
 
-    one_sided = [differences(ONE_SIDED, stencil, axis) for stencil in ({1: 1, 0: -1}, {0: 1, -1: -1}) for axis in axes]
-    centred = [differences(CENTRED, {1: 0.5, -1: -0.5}, axis) for axis in axes]
-    smoothing = _product([_discrete_gaussian(p, ONE_SIDED) for p in positions])
-    sharpened = _product([(p == 0).astype(float) for p in positions])
+    one_sided = [smoothed(ONE_SIDED, axis, stencil) for stencil in ({1: 1, 0: -1}, {0: 1, -1: -1}) for axis in axes]
+    centred = [smoothed(CENTRED, axis, {1: 0.5, -1: -0.5}) for axis in axes]
+    sharpened = identity(torch.Size((1, 1, *kernel_size)), torch.Generator())[0, 0].double().numpy()
     for axis in axes:
-        sharpened = sharpened - SHARPENING_STRENGTH * differences(SHARPENING, {1: 1, 0: -2, -1: 1}, axis)
-    keys = np.stack([*one_sided, *centred, sharpened, smoothing])
-    norms = np.sqrt((keys**2).reshape(len(keys), -1).sum(axis=1))
-    unit: Array = keys / norms.reshape(-1, *[1] * len(kernel_size))
+        sharpened = sharpened - SHARPENING_STRENGTH * smoothed(SHARPENING, axis, {1: 1, 0: -2, -1: 1})
+    keys = np.stack([*one_sided, *centred, sharpened, smoothed(ONE_SIDED, 0, {0: 1})])
+    unit: Array = keys / np.sqrt((keys**2).sum(axis=tuple(range(1, keys.ndim)), keepdims=True))
     return unit
 
 
@@ -187,14 +170,6 @@ def _discrete_gaussian(positions: Array, sigma: float) -> Array:
     return values
 
 
-def _product(along: list[Array]) -> Array:
-    """The filter that is a product of one function of each axis."""
-    filters = np.ones(())
-    for values in along:
-        filters = np.multiply.outer(filters, values)
-    return filters
-
-
 def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:
     """A tensor to fill, of the same type and in the same place whatever torch's defaults are."""
     return torch.empty(shape, dtype=torch.float32, device="cpu")
@@ -202,10 +177,6 @@ def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:
 
 def _pixels(shape: torch.Size) -> int:
     return math.prod(shape[2:])
-
-
-def _normal(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return _empty(shape).normal_(generator=generator)
 
 
 # --- Controls ---
@@ -233,11 +204,14 @@ def control_covariance(
 ) -> Array:
     """The (n, n) covariance of a control for a layer whose closed form has `sigma`."""
     closed_form = _usable(gaussian_covariance(kernel_size, sigma), negative)
+    if control == "scrambled":  # the same eigenvalues in a basis drawn uniformly (Haar)
+        basis, triangle = np.linalg.qr(random.standard_normal(closed_form.shape))
+        basis = basis * np.sign(np.diag(triangle))
+        scrambled: Array = (basis * np.linalg.eigvalsh(closed_form).clip(min=0.0)) @ basis.T
+        return 0.5 * (scrambled + scrambled.T)
     if control == "diagonal":
-        return np.diag(np.diag(closed_form))
-    if control == "scrambled":
-        return _scrambled(closed_form, random)
-    if control == "one-sigma":
+        other = np.diag(np.diag(closed_form))
+    elif control == "one-sigma":
         other = _usable(gaussian_covariance(kernel_size, mean_sigma), negative)
     else:
         other = _usable(_without(control, kernel_size, sigma), negative)
@@ -256,7 +230,8 @@ def _without(control: Control, kernel_size: tuple[int, ...], sigma: float) -> Ar
     There M_pq = z_p, S_pq = z_q, and C_pq is the Gaussian of the wrap-around distance of p and q.
     """
     z, C = (kron(factors) for factors in zip(*(axis_gaussians(k, sigma) for k in kernel_size), strict=True))
-    M, S = np.broadcast_to(z[:, None], C.shape), np.broadcast_to(z, C.shape)
+    S = np.broadcast_to(z, C.shape)
+    M = S.T
     if control == "no-static":
         one_sided = M * C
     elif control == "no-mask":
@@ -265,15 +240,6 @@ def _without(control: Control, kernel_size: tuple[int, ...], sigma: float) -> Ar
         one_sided = M * (np.eye(len(z)) - 0.5 * S)
     symmetric: Array = 0.5 * (one_sided + one_sided.T)
     return symmetric
-
-
-def _scrambled(covariance: Array, random: np.random.Generator) -> Array:
-    """A covariance with the same eigenvalues in a basis drawn uniformly (Haar)."""
-    gaussian = random.standard_normal(covariance.shape)
-    basis, triangle = np.linalg.qr(gaussian)
-    basis = basis * np.sign(np.diag(triangle))
-    scrambled: Array = (basis * np.linalg.eigvalsh(covariance).clip(min=0.0)) @ basis.T
-    return 0.5 * (scrambled + scrambled.T)
 
 
 def _usable(covariance: Array, negative: Negative) -> Array:

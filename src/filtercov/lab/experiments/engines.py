@@ -60,8 +60,6 @@ class Engine:
     def __post_init__(self) -> None:
         if self.name not in ("local", "ray"):
             raise ConfigError(f"unknown engine {self.name!r}; choose local or ray")
-        if self.workers < 1:
-            raise ConfigError(f"a sweep needs at least one worker, got {self.workers}")
 
     def start(self, root: Path, machine: Machine, emit: Emit) -> "Workers":
         """Start workers for the runs under `root`; they report steps and notes to `emit`."""
@@ -131,19 +129,16 @@ class _Processes:
         return len(self._runs) < self._count
 
     def start(self, run: Run) -> None:
-        idle = next((pipe for pipe in self._processes if pipe not in self._runs), None) or self._spawn()
-        self._runs[idle] = run
+        pipe = next((pipe for pipe in self._processes if pipe not in self._runs), None)
+        if pipe is None:
+            context = multiprocessing.get_context("spawn")
+            pipe, theirs = context.Pipe()
+            self._processes[pipe] = context.Process(target=_work, args=(theirs, *self._arguments))
+            self._processes[pipe].start()
+            theirs.close()
+        self._runs[pipe] = run
         with suppress(OSError):  # it has just died, as the next wait will find
-            idle.send(run)
-
-    def _spawn(self) -> Connection:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, *self._arguments))
-        process.start()
-        theirs.close()
-        self._processes[ours] = process
-        return ours
+            pipe.send(run)
 
     def wait(self, seconds: float) -> list[Outcome]:
         ended = []
@@ -221,7 +216,14 @@ class _RayTasks:
         self._ray: Any = ray
         self._ours = not ray.is_initialized()  # else it is for whoever called us to end
         if self._ours:
-            _start_ray(ray, engine)
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep has nothing to tell anyone
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without GPUs see none
+            local = {"include_dashboard": False} if engine.ray_address is None else {}
+            try:
+                ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR, **local)
+            except (OSError, ValueError, RuntimeError) as error:
+                where = engine.ray_address or "this machine"
+                raise ConfigError(f"cannot reach Ray at {where}: {error}") from error
         self._task = ray.remote(_ray_task).options(
             num_cpus=engine.cpus_per_run, num_gpus=engine.gpus_per_run, max_retries=RAY_RETRIES
         )
@@ -242,15 +244,14 @@ class _RayTasks:
         return [self._outcome(task) for task in ready]
 
     def _outcome(self, task: Any) -> Outcome:
-        key, errors = self._keys.pop(task), self._ray.exceptions
+        key = self._keys.pop(task)
         try:
             outcome, notes = self._ray.get(task)
-        except errors.RayTaskError as error:
-            if isinstance(error.cause, FiltercovError):
-                raise error.cause from None
-            return Outcome(key, "failed", str(error.cause))
-        except errors.RayError as error:
-            return Outcome(key, "failed", f"Ray gave up on it: {str(error).splitlines()[0]}")
+        except self._ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error  # what the task raised, or why Ray gave up on it
+            if isinstance(cause, FiltercovError):
+                raise cause from None
+            return Outcome(key, "failed", str(cause).partition("\n")[0])
         for note in notes:
             self._emit(note)
         return cast(Outcome, outcome)
@@ -265,16 +266,6 @@ def _ray_task(run: Run, root: Path, machine: Machine, threads: int) -> tuple[Out
     torch.set_num_threads(threads)
     notes: list[str] = []
     return run_one(run, Runs(root), machine=machine, say=notes.append), notes
-
-
-def _start_ray(ray: Any, engine: Engine) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a sweep has nothing to tell anyone
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without GPUs see none
-    local = {"include_dashboard": False} if engine.ray_address is None else {}
-    try:
-        ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"cannot reach Ray at {engine.ray_address or 'this machine'}: {error}") from error
 
 
 Workers = _Here | _Processes | _RayTasks

@@ -10,24 +10,21 @@ configuration, and that names its data. So a run whose data is called by its las
 every run that starts from it: `portable` gives each the name it has in the evidence.
 """
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filtercov.errors import ConfigError, DamagedRunError, FiltercovError, RunError
+from filtercov.errors import ConfigError, RunError
 from filtercov.files import Source
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment, Options
 from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
-from filtercov.lab.experiments.runs import KeptRun, Runs, read_finished, request
-from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.experiments.runs import KeptRun, Runs, request
+from filtercov.lab.experiments.runspec import Run, checksum_of
 from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
-
-__all__ = ["Evidence", "Kept", "KeptRun", "keep", "portable", "seal"]
 
 SEAL = "sha256"
 ADVICE = "take it back from version control, or keep that run again"
@@ -46,7 +43,7 @@ class Evidence(Runs):
     def values(self, path: Path) -> dict[str, Any]:
         """The values of a file, if it is what `seal` made."""
         values = read_json(path)
-        if values.pop(SEAL, None) != _checksum(values):
+        if values.pop(SEAL, None) != checksum_of(values):
             raise RunError(f"{path} does not match its checksum; {ADVICE}")
         return values
 
@@ -54,31 +51,18 @@ class Evidence(Runs):
         """Where a run is kept."""
         return self.root / "runs" / f"{key}.json"
 
-    def read(self, key: str) -> KeptRun:
-        """A run that is kept, if its numbers agree with one another and its name."""
-        path = self.file(key)
-        try:
-            values = self.values(path)
-            names, *rows = values["epochs"]
-            epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
-            kept = KeptRun(values["config"], epochs, parse_result(values["result"], path))
-            kept.check(path)
-            if kept.key != key:
-                raise RunError(f"{path} holds the run {kept.key}; {ADVICE}")
-        except (FiltercovError, AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
-        return kept
+    def load(self, key: str) -> KeptRun:
+        """What the file of a run says."""
+        values, path = self.values(self.file(key)), self.file(key)
+        names, *rows = values["epochs"]
+        epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
+        return KeptRun(values["config"], epochs, parse_result(values["result"], path))
 
     @cached_property
     def found(self) -> tuple[tuple[KeptRun, ...], tuple[str, ...]]:
         """All runs that can be used, by key, and what is wrong with the others."""
-        kept, damaged = [], []
-        for path in sorted((self.root / "runs").glob("*.json")):
-            try:
-                kept.append(self.read(path.stem))
-            except DamagedRunError as error:
-                damaged.append(str(error))
-        return tuple(kept), tuple(damaged)
+        kept, damaged = self.usable(path.stem for path in sorted((self.root / "runs").glob("*.json")))
+        return tuple(kept.values()), damaged
 
     @property
     def all_files(self) -> Source:
@@ -99,13 +83,8 @@ def seal(values: Mapping[str, Any]) -> bytes:
     "sha256": "f4a4d641ebacdba9032a3afab976cfe5c86cf8db531867289f72483a9bcb8dec"
     }
     """
-    lines = [f"{json.dumps(name)}: {_laid_out(value)}" for name, value in {**values, SEAL: _checksum(values)}.items()]
+    lines = [f"{json.dumps(name)}: {_laid_out(value)}" for name, value in {**values, SEAL: checksum_of(values)}.items()]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
-
-
-def _checksum(values: Mapping[str, Any]) -> str:
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _laid_out(value: Any) -> str:
@@ -136,15 +115,16 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
     unfinished: list[str] = []
     there = Evidence(evidence)
     for root in map(Path, directories):
-        runs = [RunDirectory(path.parent) for path in sorted(root.glob("*/config.json"))]
-        if not runs and not any(root.glob("speeds/*.json")):  # an experiment may have timings alone
+        runs = Runs(root)
+        begun = [RunDirectory(path.parent) for path in sorted(root.glob("*/config.json"))]
+        if not begun and not any(root.glob("speeds/*.json")):  # an experiment may have timings alone
             raise RunError(f"{root} is no directory of runs; name one that has runs in it")
-        unfinished += [run.path.name for run in runs if not run.done]
-        found |= _portable_runs([run.path for run in runs if run.done])
-        for experiment, options in Runs(root).experiments():
+        unfinished += [run.path.name for run in begun if not run.done]
+        found |= _portable_runs(runs, [run.path.name for run in begun if run.done])
+        for experiment, options in runs.experiments():
             files |= _request(experiment, options, there)
             asked = (experiment.name, experiment.scale)
-            timings = Runs(root).timings(*asked)
+            timings = runs.timings(*asked)
             if timings.repeats > there.timings(*asked).repeats:
                 files[there.speed_file(*asked)] = seal(asdict(timings))
     known = [key for key in found if there.file(key).exists()]
@@ -181,21 +161,21 @@ def _portable_init(init: str) -> str:
     return shown_init(init) if find(init).argument == "FILE" else init
 
 
-def _portable_runs(directories: Sequence[Path]) -> dict[str, KeptRun]:
-    """Finished runs and what they start from, beside them, checked, by the names that they have in evidence."""
+def _portable_runs(runs: Runs, keys: Iterable[str]) -> dict[str, KeptRun]:
+    """Finished runs and what they start from, checked, by the names that they have in evidence."""
     kept: dict[str, KeptRun] = {}
 
     @cache
-    def read(path: Path) -> Run:
-        found = read_finished(RunDirectory(path))
+    def read(key: str) -> Run:
+        found = runs.read(key)
         reference = reference_key(found.spec.init)
-        run = Run(found.spec, read(path.parent / reference) if reference else None)
+        run = Run(found.spec, read(reference) if reference else None)
         called = portable(run)
         kept[called.key] = replace(found, config={**found.config, "data": called.spec.data, "init": called.spec.init})
         return run
 
-    for path in directories:
-        read(path)
+    for key in keys:
+        read(key)
     return kept
 
 

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -34,15 +34,7 @@ from filtercov.lab.data.loader import seeded_generator
 from filtercov.lab.experiments.initialisations import InitContext, find
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, read_inputs
-from filtercov.lab.training import (
-    FitResult,
-    Progress,
-    RunDirectory,
-    TrainConfig,
-    current_world,
-    fit,
-    load_checkpoint,
-)
+from filtercov.lab.training import FitResult, Progress, RunDirectory, TrainConfig, current_world, fit, load_checkpoint
 from filtercov.lab.training.rundir import differences, storage_error
 from filtercov.layers.find import depthwise_layers
 from filtercov.nn import accelerate_
@@ -86,7 +78,13 @@ def execute(
     identity = {"version": VERSION, **settings, "inputs": inputs}
 
     def finish(model: nn.Module, path: Path) -> Mapping[str, Any]:
-        _write_statistics(model, path / "statistics.safetensors")
+        file = path / "statistics.safetensors"
+        try:
+            fc.FilterStatistics.from_model(model).save(file)
+        except CheckpointError as error:
+            if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
+                raise storage_error(file, error.__context__) from error
+            raise
         return {
             "versions": {"python": platform.python_version(), "torch": torch.__version__},
             "threads": torch.get_num_threads(),
@@ -95,15 +93,6 @@ def execute(
         }
 
     return fit(model, *batches, spec.train, run_dir, identity=identity, on_finish=finish, **more)
-
-
-def _write_statistics(model: nn.Module, path: Path) -> None:
-    try:
-        fc.FilterStatistics.from_model(model).save(path)
-    except CheckpointError as error:
-        if isinstance(error.__context__, OSError):  # the disk is at fault, and not what the run has done
-            raise storage_error(path, error.__context__) from error
-        raise
 
 
 def load_data(spec: RunSpec, *, reader: Callable[..., Dataset] = load, **where: Any) -> Dataset:
@@ -155,31 +144,16 @@ def _check_takes(model: nn.Module, name: str, data: Dataset) -> None:
 
 
 def build_batches(
-    data: Dataset,
-    train: TrainConfig,
-    augment: str,
-    evaluate: str = "test",
-    *,
-    device: torch.device | str = "cpu",
+    data: Dataset, train: TrainConfig, augment: str, evaluate: str = "test", *, device: torch.device | str = "cpu"
 ) -> tuple[BatchLoader, BatchLoader]:
     """The batches to train on and those to judge by, this process's part of each."""
     judges, world = data.validation if evaluate == "validation" else data.test, current_world()
     if judges is None:
         raise ConfigError(f"{data.name} was loaded without validation images; load it with validation=True")
-    shared: dict[str, Any] = {
-        "batch_size": train.batch_size,
-        "seed": train.seed,
-        "mean": data.mean,
-        "std": data.std,
-        "rank": world.rank,
-        "world_size": world.size,
-        "device": device,
-    }
+    batches = partial(BatchLoader, batch_size=train.batch_size, seed=train.seed, mean=data.mean, std=data.std)
+    share: dict[str, Any] = {"rank": world.rank, "world_size": world.size, "device": device}
     augmentation = Augment.preset(cast(Any, augment))
-    return (
-        BatchLoader(data.train, augment=augmentation, shuffle=True, drop_last=True, **shared),
-        BatchLoader(judges, **shared),
-    )
+    return batches(data.train, augment=augmentation, shuffle=True, drop_last=True, **share), batches(judges, **share)
 
 
 def filters_of(model: nn.Module, run: RunDirectory) -> dict[str, tuple[Array, Array]]:
@@ -208,7 +182,6 @@ class Machine:
     data_root: Path | None = None
     download: bool = False
     device: str = "cpu"
-    recovery_interval: int | None = None  # steps between checkpoints inside an epoch
 
 
 def run_one(
@@ -238,7 +211,6 @@ def run_one(
                         device=machine.device,
                         init_root=runs.root,
                         progress=progress,
-                        recovery_interval=machine.recovery_interval,
                     )
                 return Outcome(run.key, "done")
             except (StorageError, TrainingInterrupted):
@@ -260,7 +232,7 @@ def _finished(run: Run, runs: Runs, machine: Machine) -> bool:
 
     Inputs that are gone do not count.
     """
-    found = runs.finished(run)
+    found = runs.finished(run.key)
     if not found:
         return False
     content, inputs = None, {}

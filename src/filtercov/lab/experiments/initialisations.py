@@ -27,11 +27,10 @@ from torch import Tensor, nn
 import filtercov as fc
 from filtercov.errors import ConfigError
 from filtercov.filters import copy_weights_
-from filtercov.lab import models
 from filtercov.lab.experiments import baselines
 from filtercov.lab.experiments.baselines import CONTROLS, Control, Sample
 from filtercov.lab.training import load_checkpoint
-from filtercov.lab.training.rundir import RunDirectory, read_json
+from filtercov.lab.training.rundir import RunDirectory
 from filtercov.layers.checkpoint import read_depthwise_weights
 from filtercov.layers.find import DepthwiseLayer
 from filtercov.schedule import Schedule
@@ -71,6 +70,8 @@ class Initialisation:
 
     def __call__(self, model: nn.Module, context: InitContext) -> object:
         """Fill a model's filters in place; ours return an `InitReport` where they have one."""
+        if self.argument and not context.argument:
+            raise ConfigError(f"{self.name} needs a {self.argument} after its name; write {self.usage}")
         return self.fill(model, context)
 
     @property
@@ -89,10 +90,7 @@ def register(name: str, initialise: Fill, *, version: str | None = None) -> None
     function's source. Functions that it calls are not looked at, so where those change, give a version.
     """
     if not name or ":" in name or (name in _table and _table[name].ours):
-        raise ConfigError(
-            f"an initialisation needs a name of its own without a colon, got {name!r}; ours are "
-            f"{', '.join(entry.name for entry in _table.values() if entry.ours)}"
-        )
+        raise ConfigError(f"an initialisation needs a name of its own without a colon, got {name!r}; choose another")
     _table[name] = Initialisation(name, initialise, "optional", ours=False, code=fingerprint(initialise, version))
 
 
@@ -124,11 +122,6 @@ def names() -> tuple[str, ...]:
     return (*_table, *sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in _table))
 
 
-def others() -> tuple[str, ...]:
-    """The names of those that are not ours: columns that every table gets besides the paper's."""
-    return tuple(name for name in names() if name not in _table or not _table[name].ours)
-
-
 def find(name: str) -> Initialisation:
     """The initialisation of a name; an argument after a colon is checked where it must be a number.
 
@@ -136,27 +129,21 @@ def find(name: str) -> Initialisation:
     ('stats:FILE', 'required')
     """
     key, _, argument = name.partition(":")
-    if key in _table:
-        _check_number(name, argument, _table[key].argument)
-        return _table[key]
-    for point in entry_points(group=ENTRY_POINTS, name=key):
+    for point in entry_points(group=ENTRY_POINTS, name=key) if key not in _table else ():
         register(key, point.load(), version=f"{point.dist.name} {point.dist.version}" if point.dist else None)
-        return _table[key]
-    near = difflib.get_close_matches(key, names(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
-
-
-def _check_number(name: str, argument: str, kind: str) -> None:
-    """Refuse a number after the colon that makes no filter."""
-    if not argument or kind not in ("N", "VARIANCE"):
-        return
-    with suppress(ValueError):
-        number = float(argument)
-        if 0 < number < math.inf and (kind == "VARIANCE" or number % 1 == 0):
-            return
-    needed = "whole number of pixels" if kind == "N" else "variance in pixels²"
-    raise ConfigError(f"needed a {needed}, above 0, after the colon of {name!r}; write box:9")
+    if key not in _table:
+        near = difflib.get_close_matches(key, names(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown initialisation {name!r}, the known ones are {', '.join(names())}{hint}")
+    entry = _table[key]
+    if argument and entry.argument in ("N", "VARIANCE"):
+        number = math.nan
+        with suppress(ValueError):
+            number = float(argument)
+        if not (0 < number < math.inf and (entry.argument == "VARIANCE" or number % 1 == 0)):
+            needed = "whole number of pixels" if entry.argument == "N" else "variance in pixels²"
+            raise ConfigError(f"needed a {needed}, above 0, after the colon of {name!r}; write {key}:9")
+    return entry
 
 
 def reference_key(init: str) -> str | None:
@@ -217,13 +204,9 @@ def _formula(sample: Sample) -> Fill:
     return lambda model, context: baselines.fill_(model, lambda layer: sample(layer.weight.shape, context.generator))
 
 
-def _numbered(make: Callable[[float], Sample]) -> Fill:
+def _numbered(sample: Callable[..., Tensor]) -> Fill:
     """Fill with samples that depend on the number after the name."""
-    return lambda model, context: _formula(make(float(_argument(context, "number"))))(model, context)
-
-
-def _schedule(model: nn.Module, context: InitContext) -> Schedule:
-    return parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
+    return lambda model, context: _formula(partial(sample, float(context.argument)))(model, context)
 
 
 def _drawn(source: Callable[[nn.Module, InitContext], Any]) -> Fill:
@@ -238,13 +221,13 @@ def _drawn(source: Callable[[nn.Module, InitContext], Any]) -> Fill:
 
 
 def _closed_form(model: nn.Module, context: InitContext) -> Any:
-    sigma = _schedule(model, context)
+    sigma = parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
     return lambda layer: sigma(layer.depth)
 
 
 def _control(control: Control, model: nn.Module, context: InitContext) -> Any:
     """The closed form without one of its properties."""
-    sigma = _schedule(model, context)
+    sigma = parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
     shared: dict[str, Any] = {
         "mean_sigma": float(np.mean([sigma(layer.depth) for layer in fc.depthwise_layers(model)])),
         "negative": context.negative,
@@ -253,17 +236,13 @@ def _control(control: Control, model: nn.Module, context: InitContext) -> Any:
     return lambda layer: baselines.control_covariance(control, layer.kernel_size, sigma=sigma(layer.depth), **shared)
 
 
-def _file_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
-    return find_statistics(_argument(context, "statistics file or name"), context.root)
-
-
 def _run_statistics(_model: nn.Module, context: InitContext) -> fc.FilterStatistics:
     return fc.FilterStatistics.load(_run(context).path / "statistics.safetensors")
 
 
 def _power(model: nn.Module, context: InitContext) -> None:
     """Fill with uniform noise that has the closed form's variance in each layer."""
-    sigma = _schedule(model, context)
+    sigma = parse_schedule(context.schedule or DEFAULT_SCHEDULE, model)
 
     def sample(layer: DepthwiseLayer) -> Tensor:
         variance = baselines.total_variance(layer.kernel_size, sigma(layer.depth), negative=context.negative)
@@ -275,32 +254,23 @@ def _power(model: nn.Module, context: InitContext) -> None:
 
 def _file_filters(model: nn.Module, context: InitContext) -> object:
     """Copy the filters whose shape the model has: by shape alone the stem of a network for grey images is depthwise."""
-    weights = list(read_depthwise_weights(context.root / _argument(context, "checkpoint")).tensors.items())
+    weights = list(read_depthwise_weights(context.root / context.argument).tensors.items())
     wanted = {layer.weight.shape for layer in fc.depthwise_layers(model)}
     fitting = [(name, weight) for name, weight in weights if weight.shape in wanted]
     return copy_weights_(model, fitting or weights)
 
 
 def _run_filters(model: nn.Module, context: InitContext) -> object:
-    run = _run(context)
-    tensors, _ = load_checkpoint(run.checkpoint)
-    with torch.device("meta"):  # the architecture tells which weights are depthwise
-        reference = models.create(read_json(run.config)["model"], num_classes=1)
-    layers = fc.depthwise_layers(reference)
-    return copy_weights_(model, [(layer.name, tensors[f"{layer.name}.weight"]) for layer in layers])
+    tensors, _ = load_checkpoint(_run(context).checkpoint)
+    names = [layer.name for layer in _run_statistics(model, context).layers]
+    return copy_weights_(model, [(name, tensors[f"{name}.weight"]) for name in names])
 
 
 def _run(context: InitContext) -> RunDirectory:
     run = RunDirectory(context.root / context.argument)
-    if not (context.argument and run.done):
+    if not run.done:
         raise ConfigError(f"the run to start from, {run.path}, is not finished; it failed, or was never begun")
     return run
-
-
-def _argument(context: InitContext, what: str) -> str:
-    if not context.argument:
-        raise ConfigError(f"this initialisation needs a {what} after its name, as in stats:FILE, filters:FILE or box:9")
-    return context.argument
 
 
 _table |= {
@@ -320,7 +290,9 @@ _table |= {
         Initialisation("closed-form", _drawn(_closed_form), "required"),
         Initialisation("power", _power, "required"),
         *(Initialisation(control, _drawn(partial(_control, control)), "required") for control in CONTROLS),
-        Initialisation("stats", _drawn(_file_statistics), argument="FILE"),
+        Initialisation(
+            "stats", _drawn(lambda _, context: find_statistics(context.argument, context.root)), argument="FILE"
+        ),
         Initialisation("filters", _file_filters, argument="FILE"),
         Initialisation("statistics-of", _drawn(_run_statistics), argument="RUN"),
         Initialisation("covariances-of", _drawn(lambda *of: _run_statistics(*of).centred()), argument="RUN"),

@@ -27,7 +27,6 @@ from fractions import Fraction
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
@@ -104,7 +103,7 @@ def paper_numbers() -> Mapping[Place, PaperNumber]:
         place = Place(line["table"], line["row"], line["column"], int(line["epochs"]))
         std = float(line["std"]) if line["std"] else None
         found[place] = PaperNumber(float(line["mean"]), std, line["source"])
-    return MappingProxyType(found)
+    return found
 
 
 # --- Claims that runs decide ---
@@ -193,10 +192,8 @@ def _claims() -> Iterator[Claim]:
     comparisons: dict[str, list[Comparison]] = defaultdict(list)
     for line in read_csv("claims.csv"):
         median_of = tuple(cell for _, cell in _terms(line["median of"]))
-        comparison = Comparison(
-            line["says"], _terms(line["number"]), cast(Asks, line["asks"]), median_of, line["beside"]
-        )
-        comparisons[line["claim"]].append(comparison)
+        terms, asks = _terms(line["number"]), cast(Asks, line["asks"])
+        comparisons[line["claim"]].append(Comparison(line["says"], terms, asks, median_of, line["beside"]))
     for number, decisive in comparisons.items():
         yield Claim(number, says[f"claim-{number.lower()}"], tuple(decisive))
 

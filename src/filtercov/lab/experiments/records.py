@@ -2,14 +2,13 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-from filtercov.errors import DamagedRunError
 from filtercov.files import Source
-from filtercov.lab.experiments.builder import Cell, Experiment, Options
+from filtercov.lab.experiments.catalogue import Cell, Experiment, Heading, Options
 from filtercov.lab.experiments.paper import CellName, PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runs import KeptRun, Runs
 from filtercov.lab.experiments.runspec import RunSpec, in_order
@@ -78,15 +77,9 @@ class DrawingRecord:
 
 
 @dataclass(frozen=True)
-class ExperimentRecord:
+class ExperimentRecord(Heading):
     """All of an experiment that a report shows."""
 
-    name: str
-    title: str
-    shows: str
-    scale: str
-    reduced: str
-    chart: str
     command: str  # that makes it again
     versions: dict[str, str]
     cells: tuple[CellRecord, ...]
@@ -117,26 +110,14 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
 
     Evidence has no weights, so of it pictures of filters are left out.
     """
-    found: dict[str, KeptRun] = {}
-    damaged = []
-    for run in experiment.runs:
-        try:
-            if finished := runs.finished(run):
-                found[run.key] = finished
-        except DamagedRunError as error:
-            damaged.append(str(error))
-    drawings = [drawing for drawing in experiment.drawings if runs.has_weights or not drawing.run]
-    shown = [*(run for cell in experiment.cells for run in cell.runs), *(d.run for d in drawings if d.run)]
-    missing = [run for run in in_order(run for run in shown if run.key not in found) if run.key not in found]
+    if not runs.has_weights:
+        experiment = replace(experiment, drawings=tuple(each for each in experiment.drawings if not each.run))
+    found, damaged = runs.usable(run.key for run in experiment.runs)
+    missing = in_order(run for run in experiment.shown if run.key not in found)
     timings = runs.timings(experiment.name, experiment.scale)
     beside = [runs.speed_file(experiment.name, experiment.scale)] if timings.steps else []
     return ExperimentRecord(
-        name=experiment.name,
-        title=experiment.title,
-        shows=experiment.shows,
-        scale=experiment.scale,
-        reduced=experiment.reduced,
-        chart=experiment.chart,
+        **{field.name: getattr(experiment, field.name) for field in fields(Heading)},
         command=command(experiment, options),
         versions=versions([run.result for run in found.values()])
         | ({"timed on": timings.machine} if timings.steps else {}),
@@ -148,11 +129,11 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
                 runs.root / drawing.run.key if drawing.run and drawing.run.key in found else None,
                 Trained.of(drawing.run.spec) if drawing.run else None,
             )
-            for drawing in drawings
+            for drawing in experiment.drawings
         ),
         speeds=timings.steps,
-        damaged=tuple(damaged),
-        missing=tuple(map(str, missing)),
+        damaged=damaged,
+        missing=tuple(str(run) for run in missing if run.key not in found),
         seconds=sum(run.result.seconds for run in found.values()),
         source=runs.source([run for run in experiment.runs if run.key in found], beside=beside),
     )

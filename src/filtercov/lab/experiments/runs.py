@@ -41,15 +41,14 @@ class KeptRun:
     @property
     def key(self) -> str:
         """The name of the run."""
-        code = self.config["inputs"].get("code")
         described = {name: value for name, value in self.config.items() if name != "inputs"}
-        return key_of(described | ({} if code is None else {"code": code}))
+        return key_of(described, self.config["inputs"].get("code"))
 
     @property
     def spec(self) -> RunSpec:
         """What was run; raise `RunError` if its settings meant something else than they do today."""
-        settings = {name: value for name, value in self.config.items() if name != "inputs"}
-        versions = (settings.pop("format", None), settings.pop("version", None))
+        settings = {name: value for name, value in self.config.items() if name not in ("inputs", "format", "version")}
+        versions = (self.config.get("format"), self.config.get("version"))
         if versions != (FORMAT, VERSION):
             raise RunError(f"it is of format and version {versions}, this filtercov's are {(FORMAT, VERSION)}")
         return RunSpec.from_dict(settings)
@@ -58,14 +57,6 @@ class KeptRun:
     def curve(self) -> tuple[float, ...]:
         """The test accuracy after each epoch."""
         return tuple(epoch["test_accuracy"] for epoch in self.epochs)
-
-    def check(self, path: Path) -> None:
-        """Raise unless configuration, epochs and result, which is in this file, agree with one another."""
-        if not isinstance(self.config.get("inputs"), dict):
-            raise RunError(f"the configuration of {path} does not say what was read")
-        lengths = {self.spec.train.epochs, len(self.epochs), self.result.epochs}
-        if len(lengths) > 1 or self.curve[-1] != self.result.test_accuracy:
-            raise RunError(f"the result in {path} does not agree with the metrics")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; the first line of the epochs has the names of their numbers."""
@@ -93,22 +84,56 @@ class Runs:
         return self.root / key / "result.json"
 
     def read(self, key: str) -> KeptRun:
-        """A finished run; raise `DamagedRunError` if it is not as it was when it was finished."""
-        return read_finished(RunDirectory(self.root / key))
+        """A finished run; raise `DamagedRunError` unless its files agree with one another and with its name."""
+        path = self.file(key)
+        try:
+            found = self.load(key)
+            lengths = {found.spec.train.epochs, len(found.epochs), found.result.epochs}
+            if len(lengths) > 1 or found.curve[-1] != found.result.test_accuracy:
+                raise RunError(f"the result in {path} does not agree with the metrics")
+            if key != found.key and (_KEY.fullmatch(key) or not self.has_weights):
+                raise RunError(f"{path} is another run's, {found.key}")
+        except (
+            FiltercovError,
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:  # not JSON, or of other values
+            raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
+        return found
+
+    def load(self, key: str) -> KeptRun:
+        """What the files of a run say, its weights and statistics compared with their checksums."""
+        directory = RunDirectory(self.root / key)
+        result, metrics = read_result(directory.path), read_metrics(directory.metrics)
+        if result is None:
+            raise RunError("it is not finished")
+        if read_checksum(directory.checkpoint) != result.weights_sha256:
+            raise CheckpointError(f"{directory.checkpoint} holds other weights than its result was written for")
+        FilterStatistics.load(directory.path / "statistics.safetensors")
+        epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
+        return KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
 
     def values(self, path: Path) -> dict[str, Any]:
         """The values of a JSON file."""
         return read_json(path)
 
-    def finished(self, run: Run) -> KeptRun | None:
+    def finished(self, key: str) -> KeptRun | None:
         """A run, if it is finished."""
-        there = os.path.exists(self.file(run.key))  # noqa: PTH110 - Path.exists raises where it may not look
-        return self.read(run.key) if there else None
+        there = os.path.exists(self.file(key))  # noqa: PTH110 - Path.exists raises where it may not look
+        return self.read(key) if there else None
 
-    def result(self, run: Run) -> FitResult | None:
-        """The result of a run, if it is finished."""
-        found = self.finished(run)
-        return found.result if found else None
+    def usable(self, keys: Iterable[str]) -> tuple[dict[str, KeptRun], tuple[str, ...]]:
+        """Those of the runs that are finished and whole, and what is damaged of others."""
+        found, damaged = {}, []
+        for key in keys:
+            try:
+                if run := self.finished(key):
+                    found[key] = run
+            except DamagedRunError as error:
+                damaged.append(str(error))
+        return found, tuple(damaged)
 
     def record(self, wanted: Experiment, options: Options) -> None:
         """Note that an experiment was asked for, so that a report can name what is missing."""
@@ -167,8 +192,8 @@ class Runs:
         damaged = self.root / "damaged"
         with storing(damaged):
             damaged.mkdir(exist_ok=True)
-            places = (damaged / f"{run.key}-{number}" for number in count(1))
-            self.directory(run).path.rename(next(place for place in places if not place.exists()))
+            number = next(number for number in count(1) if not (damaged / f"{run.key}-{number}").exists())
+            self.directory(run).path.rename(damaged / f"{run.key}-{number}")
 
 
 def request(wanted: Experiment, options: Options) -> dict[str, Any]:
@@ -183,19 +208,4 @@ def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
 
 def read_finished(directory: RunDirectory) -> KeptRun:
     """The finished run of a directory; raise `DamagedRunError` if its files do not add up."""
-    key = directory.path.name
-    try:
-        result, metrics = read_result(directory.path), read_metrics(directory.metrics)
-        if result is None:
-            raise RunError("it is not finished")
-        epochs = tuple(record for record in metrics if record.pop("event", None) == "epoch")
-        found = KeptRun(read_json(directory.config, advice=START_AGAIN), epochs, result)
-        found.check(directory.result)
-        if _KEY.fullmatch(key) and key != found.spec.key:
-            raise RunError("its config.json is another run's")
-        if read_checksum(directory.checkpoint) != result.weights_sha256:
-            raise CheckpointError(f"{directory.checkpoint} holds other weights than its result was written for")
-        FilterStatistics.load(directory.path / "statistics.safetensors")
-    except (FiltercovError, KeyError, ValueError) as error:  # metrics that are not JSON, or lack an accuracy
-        raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
-    return found
+    return Runs(directory.path.parent).read(directory.path.name)

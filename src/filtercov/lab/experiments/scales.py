@@ -23,10 +23,6 @@ class Family:
     train: Mapping[str, Any] = field(default_factory=dict)  # what differs from the recipe's training
     run: Mapping[str, Any] = field(default_factory=dict)  # other settings of a `RunSpec`; `data` is else the user's
 
-    def trained_epochs(self, epochs: int) -> int | None:
-        """How many epochs to train what the paper trained for `epochs`; None leaves it out."""
-        return epochs if self.epochs is None else self.epochs.get(epochs)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:

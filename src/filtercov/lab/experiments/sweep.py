@@ -79,23 +79,23 @@ class Display:
         self._stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
         self._terminal = self._stream.isatty()
         self._clock, self._began = clock, clock()  # when the first step was seen, once it was
-        self._seen: dict[str, tuple[float, float]] = {}  # the part of a run, of 1, that was trained in this sweep
+        self._epochs = {run.key: run.spec.train.epochs for run in wanted}
+        self._reached: dict[str, float] = {}  # the part of a run, of 1, that is trained
+        self._worked = 0.0  # epochs that were trained in this sweep
         self.outcomes: dict[str, Outcome] = {}
 
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
-        line = ""
+        line = event if isinstance(event, str) else ""
         if isinstance(event, Step):
             self._follow(event.key, event.reached)
-        elif isinstance(event, Outcome):
-            if event.key in self._seen and event.status == "done":
+        if isinstance(event, Outcome):
+            if event.key in self._reached and event.status == "done":
                 self._follow(event.key, 1.0)
             self.outcomes[event.key] = event
             if event.status == "failed" or not self._terminal:
                 why = f": {event.detail}" if event.detail else ""
                 line = f"{self._counts()}  {event.status:6}  {self._runs[event.key]}{why}"
-        else:
-            line = event
         self._write(f"{line}\n" if line else "", moving=self._counts())
 
     def close(self) -> None:
@@ -115,26 +115,24 @@ class Display:
 
         Of a run that was continued, only the part trained in this sweep counts.
         """
-        epochs = {key: run.spec.train.epochs for key, run in self._runs.items()}
-        worked = sum((end - start) * epochs[key] for key, (start, end) in self._seen.items())
-        if worked <= 0:
+        if self._worked <= 0:
             return None
-        waiting = epochs.keys() - self.outcomes.keys()
-        left = sum((1 - self._seen.get(key, (0.0, 0.0))[1]) * epochs[key] for key in waiting)
-        return (self._clock() - self._began) / worked * left
+        waiting = self._runs.keys() - self.outcomes.keys()
+        left = sum((1 - self._reached.get(key, 0.0)) * self._epochs[key] for key in waiting)
+        return (self._clock() - self._began) / self._worked * left
 
     def _follow(self, key: str, reached: float) -> None:
-        if not self._seen:
+        if not self._reached:
             self._began = self._clock()
-        self._seen[key] = (self._seen.get(key, (reached,))[0], reached)
+        self._worked += (reached - self._reached.get(key, reached)) * self._epochs[key]
+        self._reached[key] = reached
 
     def _ended(self) -> str:
-        done = sum(outcome.status == "done" for outcome in self.outcomes.values())
-        failed = len(self.outcomes) - done
-        return f"{done} of {len(self._runs)} done" + (f", {failed} failed" if failed else "")
+        failed = sum(outcome.status == "failed" for outcome in self.outcomes.values())
+        return f"{len(self.outcomes) - failed} of {len(self._runs)} done" + (f", {failed} failed" if failed else "")
 
     def _counts(self) -> str:
-        left, running = self.time_left(), self._seen.keys() - self.outcomes.keys()
+        left, running = self.time_left(), self._reached.keys() - self.outcomes.keys()
         parts = [self._ended()]
         parts += [f"{len(running)} running"] if running else []
         parts += [f"about {duration(left)} left"] if left is not None else []

@@ -19,7 +19,7 @@ from filtercov.lab.bench import describe_machine, race_of, rivals_of
 from filtercov.lab.costs import YARDSTICK
 from filtercov.lab.training.rundir import write_json
 from filtercov.nn import accelerate_
-from filtercov.nn.timing import usual_clock
+from filtercov.nn.timing import ratio, usual_clock
 
 IMAGE_SIZE = 32
 BATCH = 64
@@ -80,23 +80,19 @@ def measure_speeds(names: Sequence[str], *, repeats: int = REPEATS, device: str 
     for _ in range(repeats):
         with rivals_of(_Step, given) as rivals:
             raced.append(race_of(rivals, seconds=inf, turns=TURNS))
-    return Timings(describe_machine(device), tuple(_speed(name, raced) for name in names))
+    steps = []
+    for name in names:
+        thawed, frozen = ([times[f"{name} {kind}"] for times in raced] for kind in ("thawed", "frozen"))
+        saved = tuple(100 * (1 - ratio(f, t).median) for t, f in zip(thawed, frozen, strict=True))
+        usual = [statistics.median(chain(*turns)) for turns in (thawed, frozen)]
+        steps.append(SpeedRecord(name, models.parse(name).kernel_size, usual[0], usual[1], saved))
+    return Timings(describe_machine(device), tuple(steps))
 
 
 def images_per_second() -> float:
     """How fast the yardstick trains on this machine's CPU, from a few steps, which take seconds."""
     step = _Step(YARDSTICK, "thawed", "cpu")
     return BATCH / statistics.median(step.turn() for _ in range(3))
-
-
-def _speed(name: str, raced: Sequence[Mapping[str, Sequence[float]]]) -> SpeedRecord:
-    thawed, frozen = ([times[f"{name} {kind}"] for times in raced] for kind in ("thawed", "frozen"))
-    saved = tuple(
-        100 * (1 - statistics.median(f / t for t, f in zip(*turns, strict=True)))
-        for turns in zip(thawed, frozen, strict=True)
-    )
-    usual = [statistics.median(chain(*turns)) for turns in (thawed, frozen)]
-    return SpeedRecord(name, models.parse(name).kernel_size, usual[0], usual[1], saved)
 
 
 class _Step:

@@ -28,7 +28,8 @@ def whole(name: str, value: object, *, least: int, most: int = WORD) -> None:
 def number(name: str, value: Any, *, least: float = 0.0, below: float = math.inf) -> None:
     """Require a finite number in [least, below)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < below:
-        raise ConfigError(f"{name} must be a number of at least {least:g} and below {below:g}, got {value!r}")
+        bound = f" and below {below:g}" if math.isfinite(below) else ""
+        raise ConfigError(f"{name} must be a number of at least {least:g}{bound}, got {value!r}")
 
 
 def text(name: str, value: object) -> None:
@@ -87,7 +88,7 @@ class TrainConfig:
     0.01
     >>> TrainConfig(lr=-1.0)
     Traceback (most recent call last):
-    filtercov.errors.ConfigError: lr must be a number of at least 0 and below inf, got -1.0
+    filtercov.errors.ConfigError: lr must be a number of at least 0, got -1.0
     """
 
     epochs: int = 20
@@ -121,7 +122,9 @@ class TrainConfig:
         for name in ("decay_norms", "compile"):
             flag(name, getattr(self, name))
         if self.warmup_epochs and self.sched == "triangular":
-            raise ConfigError(f"warmup_epochs must be 0 where sched is 'triangular', got {self.warmup_epochs}")
+            raise ConfigError(
+                f"warmup_epochs must be 0 where sched is 'triangular', which rises by itself, got {self.warmup_epochs}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON-ready values, without a `filter_lr` of 1, which older runs do not name."""
