@@ -52,7 +52,7 @@ def strip(*, dark: bool = False) -> str:
     for title, (filters, cov) in kinds.items():
         for index, filter_ in enumerate(filters):
             row, column = divmod(index, 3)
-            picture = filters_picture(filter_[None], columns=1)
+            picture = filters_picture(filter_[None], columns=1, size=4 * SIDE // 3)
             drawn.append(picture.svg(left + (small + NARROW) * column, TOP + (small + NARROW) * row, small))
         right = left + SIDE + GAP
         drawn.append(covariance_picture(cov, KERNEL).svg(right, TOP, SIDE))
