@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from filtercov.errors import DataError
-from filtercov.lab.data import folder
+from filtercov.lab.data import folder, load
 from filtercov.lab.data.folder import Tree, load_folder
 from tests.lab.data.folders import encoded, write, write_folder, zip_folder
 
@@ -185,6 +185,19 @@ def test_images_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
     centre = Image.open(root / "train" / "cat" / "0000.png").crop((10, 0, 30, 20))
     expected = np.asarray(centre.resize((10, 10), Image.Resampling.BILINEAR))
     np.testing.assert_array_equal(data.train.images[0], expected)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+@pytest.mark.skipif("FILTERCOV_CIFAR10" not in os.environ, reason="FILTERCOV_CIFAR10 names no zip of CIFAR-10's images")
+def test_cifar10s_images_are_those_of_the_evidence() -> None:
+    data = load(f"folder:{os.environ['FILTERCOV_CIFAR10']}")
+    for source, count in ((data.train, 5000), (data.test, 1000)):
+        assert np.bincount(source.labels).tolist() == [count] * 10
+        assert source.images.shape == (10 * count, 32, 32, 3)
+    np.testing.assert_allclose(data.mean, (0.49140, 0.48216, 0.44653), rtol=0, atol=5e-5)
+    np.testing.assert_allclose(data.std, (0.24703, 0.24349, 0.26159), rtol=0, atol=5e-5)
+    assert data.content_digest == "90584bfc795fbf72a1a2d339ed4e0e64204c171dd6fb7e7b4d91f913517e6c3e"  # of every run
 
 
 def test_grey_folders_have_one_channel_and_one_colour_picture_is_enough_for_three(tmp_path: Path) -> None:
