@@ -116,13 +116,6 @@ def test_splits_are_those_nearest_to_the_top(tmp_path: Path) -> None:
         Tree(write_zip(tmp_path / "two.zip", [*deep, *(f"a/c/{name}" for name in NAMES)]))
 
 
-def test_each_process_opens_the_zip_for_itself(tmp_path: Path) -> None:
-    archive = Tree(write_zip(tmp_path / "pets.zip", NAMES))
-    opened = folder._opened(archive, os.getpid())
-    assert folder._opened(archive, os.getpid()) is opened
-    assert folder._opened(archive, -1) is not opened  # a forked worker would share the file's position
-
-
 def test_every_pixel_and_label_is_the_files_of_a_directory_or_zip(root: Path, tmp_path: Path) -> None:
     data = load_folder(root)
     assert (data.num_classes, data.in_channels, data.image_size) == (3, 3, 16)

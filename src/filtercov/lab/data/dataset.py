@@ -16,12 +16,11 @@ from filtercov.lab.data.augment import Augment, Draws
 
 
 class Share(NamedTuple):
-    """A rank's part of a batch: which images, their draws, and where its own and their mixing partners are in it."""
+    """A rank's part of a batch: which images, their draws, and how many are its own; partners to mix with follow."""
 
     indices: NDArray[np.int64]
     draws: Draws
-    own: Tensor
-    partners: Tensor
+    own: int
 
 
 class ImageSource(Protocol):
