@@ -101,8 +101,8 @@ def test_turns_count_what_the_rivals_say_and_not_what_passes_here() -> None:
 
 
 def test_what_is_raised_there_is_raised_here_and_a_process_that_dies_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match="negative"), rivals_of(Sleeper, {"good": (1.0,), "bad": (-1.0,)}):
-        pass
+    with pytest.raises(ConfigError, match="negative"), rivals_of(Sleeper, {"good": (1.0,), "bad": (-1.0,)}) as rivals:
+        race_of(rivals, seconds=1, turns=1)
     with pytest.raises(FiltercovError, match="memory enough"), rivals_of(Sleeper, {"one": (1.0,)}) as rivals:
         rivals["one"]("die")
     assert not any(child.is_alive() for child in multiprocessing.active_children())

@@ -32,12 +32,6 @@ def number(name: str, value: Any, *, least: float = 0.0, below: float = math.inf
         raise ConfigError(f"{name} must be a number of at least {least:g}{bound}, got {value!r}")
 
 
-def text(name: str, value: object) -> None:
-    """Require a string that is not empty."""
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name} must be a text that is not empty, got {value!r}")
-
-
 def flag(name: str, value: object) -> None:
     """Require a bool."""
     if not isinstance(value, bool):
