@@ -208,7 +208,7 @@ def rivals_of(build: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]
     if forks:  # so that these are imported once; the last by PyTorch's optimisers at their first step
         context.set_forkserver_preload([__name__, "torch._dynamo"])
     with ExitStack() as stack:
-        rivals = {}
+        rivals: dict[str, Rival] = {}
         for name, given in arguments.items():
             # Whoever presses Ctrl-C hears of it from the process that asks.
             process = stack.enter_context(
