@@ -71,10 +71,6 @@ def test_images_nested_below_a_class_and_classes_that_are_links_count(root: Path
     assert np.bincount(data.test.labels).tolist() == [3, 4]
 
 
-def rename(path: Path, name: str) -> None:
-    path.rename(path.with_name(name))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -82,11 +78,11 @@ def rename(path: Path, name: str) -> None:
         (lambda root: (root / "train" / "yak").mkdir(), "train/yak holds no images"),
         (lambda root: write(root / "train" / "yak" / "a" / "notes.txt", b""), "train/yak holds no images"),
         (lambda root: write(root / "train" / "stray.JPG", b""), "train/stray.JPG is in no class"),
-        (lambda root: rename(root / "train", "extra"), "no train/CLASS/image"),
-        (lambda root: rename(root / "test", "extra"), "no test/CLASS or val/CLASS"),
-        (lambda root: rename(root / "test" / "cat", "yak"), "tests classes it does not train: yak"),
+        (lambda root: (root / "train").rename(root / "extra"), "no train/CLASS/image"),
+        (lambda root: (root / "test").rename(root / "extra"), "no test/CLASS or val/CLASS"),
+        (lambda root: (root / "test" / "cat").rename(root / "test" / "yak"), "tests classes it does not train: yak"),
         (lambda root: [shutil.rmtree(place) for place in root.glob("*/[de]*")], "two classes or more"),
-        (lambda root: rename(root, "elsewhere"), "pets cannot be read"),
+        (lambda root: root.rename(root.with_name("elsewhere")), "pets cannot be read"),
     ],
 )
 def test_a_doubtful_arrangement_is_refused_by_a_sentence_that_names_it(
