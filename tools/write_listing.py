@@ -6,7 +6,6 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import cache
 from math import prod
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 import filtercov as fc
 from filtercov.lab import models
-from filtercov.lab.costs import COLUMNS, FILE, SCALES, YARDSTICK, Load
+from filtercov.lab.costs import COLUMNS, FILE, SCALES, YARDSTICK
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.runspec import Run, RunSpec, in_order
 from filtercov.layers.running import run_once
@@ -88,7 +87,7 @@ def forward_cost(model: str, image_size: int, channels: int, classes: int) -> Co
     return Cost(sum(map(prod, outputs)), sum(n for n, _ in outputs), weights + sum(8 * (n * n + n) for n in pixels))
 
 
-def costs(wanted: Sequence[Run]) -> Load:
+def costs(wanted: Sequence[Run]) -> dict[str, float]:
     """Count what runs and all they start from take."""
     ordered, yardstick = in_order(wanted), forward_cost(YARDSTICK, *IMAGES["cifar10"].shape).time
     images = operations = size = 0.0
@@ -99,7 +98,8 @@ def costs(wanted: Sequence[Run]) -> Load:
         operations += 2.0 * TRAINING_PASSES * cost.multiply_adds * data.training * epochs
         size += cost.bytes
     epochs = sum(run.spec.train.epochs for run in ordered)
-    return Load(len(ordered), epochs, round(images), operations / 1e15, size / 1e6)
+    numbers = len(ordered), epochs, round(images), operations / 1e15, size / 1e6
+    return dict(zip(COLUMNS, numbers, strict=True))
 
 
 def listing(names: Sequence[str] = tuple(catalogue.PLACES)) -> str:
@@ -110,7 +110,7 @@ def listing(names: Sequence[str] = tuple(catalogue.PLACES)) -> str:
     options = catalogue.Options(imagenet="folder:imagenet")
     for name in names:
         sized = [catalogue.experiment(name, scale=scale, options=options) for scale in SCALES]
-        counted = [asdict(costs(experiment.runs)) for experiment in sized]
+        counted = [costs(experiment.runs) for experiment in sized]
         numbers = [
             f"{count[column]:.4g}" if column in ("petaflops", "megabytes") else count[column]
             for count in counted

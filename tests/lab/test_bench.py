@@ -4,10 +4,7 @@ import multiprocessing
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -71,20 +68,6 @@ def test_images_that_a_network_cannot_take_are_one_sentence() -> None:
         bench(MODEL, batch_size=1, image_size=2)
 
 
-WAITING = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background may ignore it
-from filtercov.lab.bench import rivals_of
-from tests.lab.test_bench import Sleeper
-try:
-    with rivals_of(Sleeper, {"one": (1.0,)}):
-        print("ready", flush=True)
-        time.sleep(60)
-except KeyboardInterrupt:
-    sys.exit(130)
-"""
-
-
 class Sleeper:
     """Says that a turn took what it was told, and can do what goes wrong."""
 
@@ -97,6 +80,7 @@ class Sleeper:
         return self.seconds
 
     def process(self) -> tuple[int, int]:
+        os.kill(os.getpid(), signal.SIGINT)  # a terminal's Ctrl-C, which is for whoever asks
         return os.getpid(), torch.get_num_threads()
 
     def die(self) -> None:
@@ -117,25 +101,8 @@ def test_turns_count_what_the_rivals_say_and_not_what_passes_here() -> None:
 
 
 def test_what_is_raised_there_is_raised_here_and_a_process_that_dies_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match="negative"), rivals_of(Sleeper, {"good": (1.0,), "bad": (-1.0,)}):
-        pass
+    with pytest.raises(ConfigError, match="negative"), rivals_of(Sleeper, {"good": (1.0,), "bad": (-1.0,)}) as rivals:
+        race_of(rivals, seconds=1, turns=1)
     with pytest.raises(FiltercovError, match="memory enough"), rivals_of(Sleeper, {"one": (1.0,)}) as rivals:
         rivals["one"]("die")
     assert not any(child.is_alive() for child in multiprocessing.active_children())
-
-
-@pytest.mark.skipif(os.name != "posix", reason="a terminal's Ctrl-C goes to a process group")
-def test_ctrl_c_ends_all_of_them_without_a_word() -> None:
-    waiting = subprocess.Popen(
-        [sys.executable, "-c", WAITING],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert waiting.stdout is not None
-    assert waiting.stdout.readline() == "ready\n"
-    os.killpg(waiting.pid, signal.SIGINT)
-    assert waiting.communicate(timeout=60)[1] == ""
-    assert waiting.returncode == 130

@@ -58,8 +58,8 @@ def init(
         ),
     ] = None,
     seed: options.Seed = 0,
-    num_classes: Annotated[int, Option(help="Classes of the model's head.")] = 1000,
-    in_channels: Annotated[int, Option(help="Channels of the images.")] = 3,
+    num_classes: Annotated[int, Option(min=1, help="Classes of the model's head.")] = 1000,
+    in_channels: Annotated[int, Option(min=1, help="Channels of the images.")] = 3,
     min_kernel_size: options.MinKernelSize = None,
 ) -> None:
     """Write an initial checkpoint that any trainer can start from, and print what was done to each layer."""

@@ -96,13 +96,13 @@ def _list(patterns: list[str], scale: str, *, measure: bool) -> None:
 
         say("measuring the speed of training here…", err=True)
         speed = images_per_second()
-        times = [duration(entry.load.seconds(speed)) for entry in found]
+        times = [duration(entry.seconds(speed)) for entry in found]
     rows = [("name", "in the paper", "runs", "epochs", "time", "what it shows")]
-    for (name, place, shows, load), time in zip(found, times, strict=True):
-        rows.append((name, place or "-", f"{load.runs:,}", f"{load.epochs:,}", time, shows))
+    for entry, time in zip(found, times, strict=True):
+        rows.append((entry.name, entry.place or "-", f"{entry.runs:,}", f"{entry.epochs:,}", time, entry.shows))
     say_table(rows, right=(2, 3, 4))
-    petaflops = sum(entry.load.petaflops for entry in found)
-    megabytes = sum(entry.load.megabytes for entry in found)
+    petaflops = sum(entry.petaflops for entry in found)
+    megabytes = sum(entry.megabytes for entry in found)
     say(f"Scale {scale}: {petaflops:,.3g} PFLOP of training, {megabytes:,.0f} MB of finished runs.")
     if speed:
         say(f"Times are for one worker at the {speed:.3g} images/s of {YARDSTICK} here.")

@@ -11,18 +11,14 @@ if TYPE_CHECKING:
     from filtercov.lab.comparison import Comparison, compare
     from filtercov.lab.reproduction import ResultTable, reproduce
 
-_HOMES = {
-    **dict.fromkeys(("Comparison", "compare"), "comparison"),
-    **dict.fromkeys(("ResultTable", "reproduce"), "reproduction"),
-}
+_HOMES = dict.fromkeys(("Comparison", "compare"), "comparison")
+_HOMES |= dict.fromkeys(("ResultTable", "reproduce"), "reproduction")
 
 __all__ = ["Comparison", "ResultTable", "compare", "reproduce"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, once."""
+    """Import what is asked for."""
     if name not in _HOMES:
         raise AttributeError(f"filtercov.lab has no {name!r}")
-    value = getattr(import_module(f"filtercov.lab.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    return getattr(import_module(f"filtercov.lab.{_HOMES[name]}"), name)

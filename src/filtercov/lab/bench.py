@@ -181,19 +181,17 @@ Rival = Callable[[str], Any]  # what a method of the contestant returns; `turn` 
 _contestant: Any = None  # of such a process
 
 
-def _build(threads: int, build: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _call(threads: int, build: Callable[..., Any], arguments: tuple[Any, ...], method: str) -> Any:
     global _contestant
-    torch.set_num_threads(threads)
-    _contestant = build(*arguments)
-
-
-def _ask(method: str) -> Any:
+    if _contestant is None:
+        torch.set_num_threads(threads)
+        _contestant = build(*arguments)
     return getattr(_contestant, method)()
 
 
-def _in(process: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Any:
+def _ask(process: ProcessPoolExecutor, *call: Any) -> Any:
     try:
-        return process.submit(function, *arguments).result()
+        return process.submit(_call, *call).result()
     except BrokenProcessPool:
         raise FiltercovError("the process that was measured died; is there memory enough?") from None
 
@@ -202,23 +200,22 @@ def _in(process: ProcessPoolExecutor, function: Callable[..., Any], *arguments: 
 def rivals_of(build: Callable[..., Any], arguments: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Rival]]:
     """Make `build(*given)` for each of several arguments in a process of its own; yield how to call their methods.
 
-    The processes have as many threads as this one, and end with the context, also where one cannot build. `build` and
-    its arguments have to be picklable. What is raised there is raised here.
+    Each is built when it is first called. The processes have as many threads as this one, and end with the context.
+    `build` and its arguments have to be picklable. What is raised there is raised here.
     """
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
     if forks:  # so that these are imported once; the last by PyTorch's optimisers at their first step
         context.set_forkserver_preload([__name__, "torch._dynamo"])
     with ExitStack() as stack:
-
-        def start(given: tuple[Any, ...]) -> Rival:
+        rivals: dict[str, Rival] = {}
+        for name, given in arguments.items():
             # Whoever presses Ctrl-C hears of it from the process that asks.
-            pool = ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-            process = stack.enter_context(pool)
-            _in(process, _build, torch.get_num_threads(), build, given)
-            return partial(_in, process, _ask)
-
-        yield {name: start(given) for name, given in arguments.items()}
+            process = stack.enter_context(
+                ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+            )
+            rivals[name] = partial(_ask, process, torch.get_num_threads(), build, given)
+        yield rivals
 
 
 def race_of(rivals: Mapping[str, Rival], *, seconds: float, turns: int) -> dict[str, list[float]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -22,10 +21,12 @@ YARDSTICK = "convmixer_256_8_k9_p2"  # throughput is given for this network on C
 SECONDS_PER_RUN = 2.0  # start, set-up and files, whatever the network
 
 
-@dataclass(frozen=True)
-class Load:
-    """What an experiment takes at one scale: its runs and all they start from, evaluations left out but for time."""
+class Entry(NamedTuple):
+    """One experiment at one scale: what its runs and all they start from take, evaluations left out but for time."""
 
+    name: str
+    place: str  # in the paper, as in "Table 10, Fig. 3"
+    shows: str
     runs: int
     epochs: int
     images: int  # that the yardstick network would train on in the same time
@@ -37,16 +38,7 @@ class Load:
         return SECONDS_PER_RUN * self.runs + self.images / images_per_second
 
 
-COLUMNS = tuple(field.name for field in fields(Load))  # of the file, for each scale
-
-
-class Entry(NamedTuple):
-    """One experiment of the catalogue at one scale."""
-
-    name: str
-    place: str  # in the paper, as in "Table 10, Fig. 3"
-    shows: str
-    load: Load
+COLUMNS = Entry._fields[3:]  # of the file, for each scale
 
 
 def matching(patterns: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
@@ -63,7 +55,7 @@ def entries(patterns: Sequence[str] = ("*",), *, scale: str) -> list[Entry]:
     """The experiments that match any of the patterns, in the catalogue's order.
 
     >>> first = entries(scale="paper")[0]
-    >>> first.name, first.place, first.load.runs
+    >>> first.name, first.place, first.runs
     ('cifar-convmixer-256-8-p2', 'Table 10, Fig. 3', 368)
     """
     if scale not in SCALES:
@@ -73,6 +65,6 @@ def entries(patterns: Sequence[str] = ("*",), *, scale: str) -> list[Entry]:
     found = []
     for name in matching(patterns, list(rows)):
         runs, epochs, images, petaflops, megabytes = (rows[name][f"{scale}_{column}"] for column in COLUMNS)
-        load = Load(int(runs), int(epochs), int(images), float(petaflops), float(megabytes))
-        found.append(Entry(name, rows[name]["place"], rows[name]["shows"], load))
+        numbers = int(runs), int(epochs), int(images), float(petaflops), float(megabytes)
+        found.append(Entry(name, rows[name]["place"], rows[name]["shows"], *numbers))
     return found

@@ -25,12 +25,11 @@ def write_folder(
     *,
     per_class: int = 6,
     classes: tuple[str, ...] = ("cat", "dog", "emu"),
-    test: str = "test",
     **image: object,
 ) -> Path:
     """Write root/train/CLASS/*.png and root/test/CLASS/*.png (half as many)."""
     seed = 0
-    for split, count in (("train", per_class), (test, max(1, per_class // 2))):
+    for split, count in (("train", per_class), ("test", max(1, per_class // 2))):
         for label in classes:
             for number in range(count):
                 write(root / split / label / f"{number:04}.png", encoded(seed, **image))  # type: ignore[arg-type]

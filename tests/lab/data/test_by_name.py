@@ -3,6 +3,7 @@
 import hashlib
 import io
 import pickle
+import re
 import tarfile
 from importlib import resources
 from pathlib import Path
@@ -129,6 +130,9 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, np.nd
         for name, images in zip([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"], everything, strict=True):
             rows = images.transpose(0, 3, 1, 2).reshape(20, 3072)
             content = pickle.dumps({b"data": rows, b"labels": [i % 10 for i in range(20)]}, protocol=2)
+            # As NumPy 1 in Python 2 wrote it: the module's old name, and the dtype's flags as integers.
+            content = content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+            content = re.sub(rb"(u1q.)\x89\x88", lambda match: match[1] + b"K\x00K\x01", content)
             info = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from filtercov.lab.data.folder import UnreadableError, read_image
+from filtercov.errors import DataError
+from filtercov.lab.data.folder import read_image
 from tests.lab.data.folders import encoded, png_chunk
 
 RNG = np.random.default_rng(0)
@@ -76,7 +77,7 @@ def test_every_mode_becomes_what_pillow_converts_it_to(mode: str, kind: str, gre
     }.values(),
 )
 def test_what_is_damaged_or_of_unknown_range_or_meaning_is_refused(data: bytes) -> None:
-    with pytest.raises(UnreadableError):
+    with pytest.raises(DataError):
         decoded(data, 1)
 
 

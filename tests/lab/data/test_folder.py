@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from filtercov.errors import DataError
-from filtercov.lab.data import folder
+from filtercov.lab.data import folder, load
 from filtercov.lab.data.folder import Tree, load_folder
 from tests.lab.data.folders import encoded, write, write_folder, zip_folder
 
@@ -71,10 +71,6 @@ def test_images_nested_below_a_class_and_classes_that_are_links_count(root: Path
     assert np.bincount(data.test.labels).tolist() == [3, 4]
 
 
-def rename(path: Path, name: str) -> None:
-    path.rename(path.with_name(name))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -82,11 +78,11 @@ def rename(path: Path, name: str) -> None:
         (lambda root: (root / "train" / "yak").mkdir(), "train/yak holds no images"),
         (lambda root: write(root / "train" / "yak" / "a" / "notes.txt", b""), "train/yak holds no images"),
         (lambda root: write(root / "train" / "stray.JPG", b""), "train/stray.JPG is in no class"),
-        (lambda root: rename(root / "train", "extra"), "no train/CLASS/image"),
-        (lambda root: rename(root / "test", "extra"), "no test/CLASS or val/CLASS"),
-        (lambda root: rename(root / "test" / "cat", "yak"), "tests classes it does not train: yak"),
+        (lambda root: (root / "train").rename(root / "extra"), "no train/CLASS/image"),
+        (lambda root: (root / "test").rename(root / "extra"), "no test/CLASS or val/CLASS"),
+        (lambda root: (root / "test" / "cat").rename(root / "test" / "yak"), "tests classes it does not train: yak"),
         (lambda root: [shutil.rmtree(place) for place in root.glob("*/[de]*")], "two classes or more"),
-        (lambda root: rename(root, "elsewhere"), "pets cannot be read"),
+        (lambda root: root.rename(root.with_name("elsewhere")), "pets cannot be read"),
     ],
 )
 def test_a_doubtful_arrangement_is_refused_by_a_sentence_that_names_it(
@@ -114,13 +110,6 @@ def test_splits_are_those_nearest_to_the_top(tmp_path: Path) -> None:
     assert len(found(named)) == 6
     with pytest.raises(DataError, match="two datasets, a/b/ and a/c/"):
         Tree(write_zip(tmp_path / "two.zip", [*deep, *(f"a/c/{name}" for name in NAMES)]))
-
-
-def test_each_process_opens_the_zip_for_itself(tmp_path: Path) -> None:
-    archive = Tree(write_zip(tmp_path / "pets.zip", NAMES))
-    opened = folder._opened(archive, os.getpid())
-    assert folder._opened(archive, os.getpid()) is opened
-    assert folder._opened(archive, -1) is not opened  # a forked worker would share the file's position
 
 
 def test_every_pixel_and_label_is_the_files_of_a_directory_or_zip(root: Path, tmp_path: Path) -> None:
@@ -185,6 +174,21 @@ def test_images_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
     centre = Image.open(root / "train" / "cat" / "0000.png").crop((10, 0, 30, 20))
     expected = np.asarray(centre.resize((10, 10), Image.Resampling.BILINEAR))
     np.testing.assert_array_equal(data.train.images[0], expected)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+@pytest.mark.skipif("FILTERCOV_CIFAR10" not in os.environ, reason="FILTERCOV_CIFAR10 names no zip of CIFAR-10's images")
+def test_cifar10s_images_are_those_of_the_evidence() -> None:
+    data = load(f"folder:{os.environ['FILTERCOV_CIFAR10']}")
+    for source, count in ((data.train, 5000), (data.test, 1000)):
+        assert np.bincount(source.labels).tolist() == [count] * 10
+        assert source.images.shape == (10 * count, 32, 32, 3)
+    mean = data.train.images.mean((0, 1, 2)) / 255  # of all images; `data.mean` is of some
+    squares = np.square(data.train.images, dtype=np.uint16).mean((0, 1, 2)) / 255**2
+    np.testing.assert_allclose(mean, (0.49140, 0.48216, 0.44653), rtol=0, atol=5e-5)
+    np.testing.assert_allclose(np.sqrt(squares - mean**2), (0.24703, 0.24349, 0.26159), rtol=0, atol=5e-5)
+    assert data.content_digest == "90584bfc795fbf72a1a2d339ed4e0e64204c171dd6fb7e7b4d91f913517e6c3e"  # of every run
 
 
 def test_grey_folders_have_one_channel_and_one_colour_picture_is_enough_for_three(tmp_path: Path) -> None:

@@ -89,6 +89,24 @@ def test_nearby_seeds_epochs_and_batches_draw_independently() -> None:
     assert (len(orders), len(batches)) == (4, 16)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": np.zeros((2, 4, 4, 3), np.float32)}, "uint8 images"),
+        ({"images": np.zeros((2, 3, 4, 4), np.uint8)}, "1 or 3"),
+        ({"labels": np.array([0.0, 1.0])}, "int64 labels"),
+        ({"labels": np.array([0, 1, 1])}, r"labels \(2,\)"),
+        ({"labels": np.array([0, 2])}, "got 0 to 2"),
+        ({"labels": np.array([-1, 1])}, "from 0 to 1"),
+    ],
+)
+def test_arrays_that_are_no_labelled_images_are_refused(change: dict[str, np.ndarray], message: str) -> None:
+    given_ = {"images": np.zeros((2, 4, 4, 1), np.uint8), "labels": np.array([0, 1]), "classes": ("cat", "dog")}
+    assert len(ImageArrays(**given_).subset(np.array([], np.int64))) == 0  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=message):
+        ImageArrays(**{**given_, **change})  # type: ignore[arg-type]
+
+
 def test_images_that_do_not_fill_a_batch_are_refused() -> None:
     with pytest.raises(DataError):
         make_loader(make_arrays(15), drop_last=True)

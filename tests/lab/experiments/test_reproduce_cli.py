@@ -84,10 +84,10 @@ def test_the_list_is_what_the_catalogue_counts():
     for scale in SCALES:
         found = entries(scale=scale)
         assert [entry.name for entry in found] == list(catalogue.names())
-        for name, _, shows, load in found:
-            built = catalogue.experiment(name, scale=scale, options=catalogue.Options(imagenet="folder:imagenet"))
+        for entry in found:
+            built = catalogue.experiment(entry.name, scale=scale, options=catalogue.Options(imagenet="folder:imagenet"))
             epochs = sum(run.spec.train.epochs for run in built.runs)
-            assert (load.runs, load.epochs, shows) == (len(built.runs), epochs, built.shows)
+            assert (entry.runs, entry.epochs, entry.shows) == (len(built.runs), epochs, built.shows)
 
 
 def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):

@@ -3,12 +3,11 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import torch
 
-from filtercov.errors import DataError, TrainingInterrupted
+from filtercov.errors import DataError
 from filtercov.lab.training import TrainConfig, fit, process_group
 from tests.lab.training.toys import ToyBatches, interrupt_at, toy_model
 
@@ -67,6 +66,7 @@ def train_together(rank: int, size: int, port: int, run_dir: Path, where: str, w
             (run_dir / "state.safetensors").mkdir()  # no file can take a directory's place
         if where == "stop" and mine:
             interrupt_at(6)(batch)
+            interrupt_at(6)(batch)  # as Ctrl-C comes from the terminal, and once more from torchrun, which gets it too
 
     def on_finish(_model, _run_dir):
         if where == "finish" and mine:
@@ -87,24 +87,3 @@ def train_together(rank: int, size: int, port: int, run_dir: Path, where: str, w
     except Exception as error:
         print(f"{type(error).__name__}: {error}")
         raise SystemExit(1) from None
-
-
-def main(run_dir: str) -> None:
-    """Train slowly under torchrun, saying so at every batch, until a signal comes."""
-    with process_group("cpu") as (world, _device):
-
-        def before(_batch: int) -> None:
-            if world.main:  # the processes share their output: two at once would mix their lines
-                print("training", flush=True)
-            time.sleep(0.2)
-
-        train, test = ToyBatches(world=world, batch_size=12, before=before), ToyBatches(seed=1, world=world)
-        try:
-            fit(toy_model(), train, test, TOGETHER, run_dir)
-        except TrainingInterrupted:
-            if world.main:
-                print("interrupted", flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

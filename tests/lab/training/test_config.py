@@ -30,7 +30,7 @@ def test_the_default_is_the_papers_cifar_recipe():
         ("ema_decay", [None, 0.0], [1.0]),
         ("opt", ["sgd"], ["adam"]),
         ("sched", ["cosine"], ["step"]),
-        ("amp", ["float16"], ["fp16"]),
+        ("amp", ["bfloat16"], ["fp16"]),
         ("compile", [True], [1]),
         ("decay_norms", [False], ["no"]),
     ],

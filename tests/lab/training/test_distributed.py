@@ -1,11 +1,6 @@
 """Several gloo processes: they train as one would, stop together, and fail together with one error."""
 
 import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch.distributed
@@ -15,8 +10,6 @@ from filtercov.lab.training import TrainConfig, World, fit, fitting, load_checkp
 from filtercov.lab.training.distributed import usable_device
 from tests.lab.training.children import TOGETHER, train_together
 from tests.lab.training.toys import ToyBatches, toy_model, untimed
-
-ROOT = Path(__file__).parents[3]
 
 
 def together(run_dir, where="nowhere", who=(), *, size=2):
@@ -79,26 +72,6 @@ def test_an_error_in_one_process_ends_all_and_the_others_repeat_it(tmp_path, whe
     (first,) = [word for word in words if word.startswith(error)]
     assert sorted(words) == sorted([first, *[f"FiltercovError: another process failed ({first})"] * (size - 1)])
     assert not (tmp_path / "run" / "result.json").exists()
-
-
-def test_ctrl_c_in_a_terminal_writes_a_checkpoint_though_every_process_gets_it_twice(tmp_path):
-    """From the terminal, and once more from torchrun, which gets it too."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    child = subprocess.Popen(
-        [*command, "-m", "tests.lab.training.children", tmp_path / "run"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])},
-    )
-    for _ in range(2):  # the second step needs the other process's first
-        assert child.stdout.readline() == "training\n"
-    os.killpg(child.pid, signal.SIGINT)
-    output, _ = child.communicate(timeout=120)
-    assert "interrupted" in output
-    values = load_checkpoint(tmp_path / "run" / "state.safetensors")[1]
-    assert 1 <= values["epoch"] * len(ToyBatches()) + values["batch"] < 15
 
 
 def test_a_batch_that_does_not_divide_and_a_device_that_cannot_train_are_refused(tmp_path, monkeypatch):

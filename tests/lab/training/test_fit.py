@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from filtercov.errors import ConfigError
-from filtercov.lab.training import TrainConfig, fit, load_checkpoint, read_metrics, read_result
+from filtercov.errors import ConfigError, DataError
+from filtercov.lab.training import TrainConfig, evaluate, fit, load_checkpoint, read_metrics, read_result
 from filtercov.lab.training.batches import tally
 from filtercov.lab.training.state import read_checksum
 from tests.lab.training.toys import CONFIG, ToyBatches, toy_fit, toy_model
@@ -161,6 +161,15 @@ def test_an_interval_of_no_steps_and_an_epoch_shorter_than_it_says_are_refused(t
     batches.epoch = lambda epoch, start: iter(list(ToyBatches().epoch(epoch, start))[:-1])
     with pytest.raises(ConfigError, match="length 5 but an epoch gave 4"):
         fit(toy_model(), batches, ToyBatches(), ONE_EPOCH, tmp_path)
+
+
+@pytest.mark.parametrize("empty", [{"batches": 0}, {"batch_size": 0}])
+def test_batches_without_an_image_are_refused(tmp_path, empty):
+    for number, which in enumerate(((ToyBatches(**empty), ToyBatches()), (ToyBatches(), ToyBatches(**empty)))):
+        with pytest.raises((ConfigError, DataError), match="needed batches"):
+            fit(toy_model(), *which, ONE_EPOCH, tmp_path / str(number))
+    with pytest.raises(DataError, match="needed batches"):
+        _ = evaluate(toy_model(), ToyBatches(**empty)).accuracy
 
 
 def test_a_compiled_model_trains_alike_and_saves_under_its_own_names(tmp_path, monkeypatch):

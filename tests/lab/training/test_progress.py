@@ -5,6 +5,7 @@ import io
 import os
 import re
 import signal
+import sys
 import threading
 
 import pytest
@@ -85,12 +86,14 @@ def test_a_run_says_where_it_continues_and_shows_its_steps_and_epochs_with_the_t
     )
 
 
-def test_a_stream_that_takes_nothing_more_does_not_end_the_training():
+def test_a_stream_that_takes_nothing_more_does_not_end_the_training(monkeypatch):
     class Full(io.StringIO):
         def write(self, _text):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     progress_on(Full()).update(EPOCH)
+    monkeypatch.setattr(sys, "stderr", None)  # closed before the start
+    progress_on().update(EPOCH)
 
 
 @pytest.fixture

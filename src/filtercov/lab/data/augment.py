@@ -143,13 +143,12 @@ class Augment:
         num_classes: int,
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
-        own: Tensor | None = None,
-        partners: Tensor | None = None,
+        own: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Augment and normalise uint8 (N, C, H, W) images by their draws: float32 channels_last images, and targets.
 
-        Mixing pairs the images at `own` with those at `partners`, else each with the one as far from the other end. A
-        rank passes its own images with the partners of them that belong to other ranks, and gets its own.
+        Mixing pairs each image with the one as far from the other end. A rank, which has a part of the batch, passes
+        its `own` first images and then as many partners in their order, and gets its own.
         """
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
             raise DataError(f"needed uint8 images (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}")
@@ -158,9 +157,9 @@ class Augment:
             erase_(values, draws.erase < self.erasing, draws.erase_box)
         if not self.mixes:
             return values, targets
-        own = torch.arange(len(values)) if own is None else own
-        partners = own.flip(0) if partners is None else partners
-        return self._mix(values, targets, draws.take(own), own, partners, num_classes=num_classes)
+        mine = torch.arange(len(values) if own is None else own)
+        partners = mine.flip(0) if len(mine) == len(values) else mine + len(mine)
+        return self._mix(values, targets, draws.take(mine), mine, partners, num_classes=num_classes)
 
     def _change_pixels(self, images: Tensor, draws: Draws) -> Tensor:
         """The uint8 images cropped, flipped, randaugmented and jittered."""

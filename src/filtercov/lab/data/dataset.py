@@ -16,12 +16,11 @@ from filtercov.lab.data.augment import Augment, Draws
 
 
 class Share(NamedTuple):
-    """A rank's part of a batch: which images, their draws, and where its own and their mixing partners are in it."""
+    """A rank's part of a batch: which images, their draws, and how many are its own; partners to mix with follow."""
 
     indices: NDArray[np.int64]
     draws: Draws
-    own: Tensor
-    partners: Tensor
+    own: int
 
 
 class ImageSource(Protocol):
@@ -56,6 +55,17 @@ class ImageArrays:
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     crops_while_reading = False
+
+    def __post_init__(self) -> None:
+        images, labels = self.images, self.labels
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
+            raise DataError(f"needed uint8 images (N, H, W, 1 or 3), got {images.dtype} {images.shape}; convert them")
+        if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
+            got = f"got {labels.dtype} {labels.shape}; give one for each image"
+            raise DataError(f"needed int64 labels ({len(images)},), {got}")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(self.classes):
+            got = f"got {labels.min()} to {labels.max()}; number the classes from 0 and name all"
+            raise DataError(f"needed labels from 0 to {len(self.classes) - 1}, the classes that have names, {got}")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -188,14 +188,11 @@ def find_images(stamps: Mapping[str, str], source: Path) -> dict[str, list[Image
 # --- From a file to an upright picture of 8 bits per channel, cropped and scaled ---
 
 
-class UnreadableError(Exception):
-    """A file that cannot be read as an image; the message names it and says why."""
-
-
 def read_image(read: Callable[[str], bytes], path: str, *, channels: int | None = None) -> Image.Image:
     """The RGB (3 channels) or grey (1) image of a file, upright, 8 bits per channel; None: grey if stored so.
 
-    `read` gives the file's content. Of an animation it is the first picture; transparency is dropped.
+    `read` gives the file's content. Of an animation it is the first picture; transparency is dropped. The error for a
+    file that is no image begins with its path.
     """
     try:
         with warnings.catch_warnings():
@@ -207,9 +204,9 @@ def read_image(read: Callable[[str], bytes], path: str, *, channels: int | None 
             grey = channels == 1 or (channels is None and image.mode in ("1", "L", "LA"))
             return image.convert("L" if grey else "RGB")
     except UnidentifiedImageError:
-        raise UnreadableError(f"{path}: not an image of a known format ({', '.join(FORMATS)})") from None
+        raise DataError(f"{path}: not an image of a known format ({', '.join(FORMATS)})") from None
     except Exception as error:  # a damaged file can raise nearly anything, from OSError to struct.error
-        raise UnreadableError(f"{path}: {type(error).__name__}: {error}") from error
+        raise DataError(f"{path}: {type(error).__name__}: {error}") from error
 
 
 def _decode(content: bytes) -> Image.Image:
@@ -247,7 +244,7 @@ def _typical_shape(tree: Tree) -> tuple[int, int, int]:
     shapes: Counter[tuple[int, int]] = Counter()
     channels = 1
     for file in files[:: max(1, len(files) // _SAMPLED)]:
-        with suppress(UnreadableError):  # an error when it is decoded for use
+        with suppress(DataError):  # an error when it is decoded for use
             image = read_image(tree.read, file.path)
             shapes[image.height, image.width] += 1
             channels = max(channels, len(image.getbands()))
@@ -295,7 +292,7 @@ def _decoded(tree: Tree, *, size: int, channels: int) -> dict[str, ImageArrays]:
                 try:
                     image = read_image(tree.read, file.path, channels=channels)
                     pixels.write(fit_square(image, size).tobytes())
-                except UnreadableError as error:
+                except DataError as error:
                     unreadable.append(str(error))
         if unreadable:
             named = "; ".join(unreadable[:10]) + (f"; and {len(unreadable) - 10} more" if unreadable[10:] else "")
@@ -356,7 +353,7 @@ class StreamedImages:
         indices, draws, augment = share
         try:
             images = [self._read(self.files[i].path, augment, row) for i, row in zip(indices, draws, strict=True)]
-        except UnreadableError as error:
+        except DataError as error:
             return DataError(f"{self.tree.path}: {error}; repair or remove it")
         pixels = np.array(images, dtype=np.uint8).reshape(-1, self.size, self.size, self.channels)
         return torch.from_numpy(pixels).permute(0, 3, 1, 2)

@@ -76,7 +76,6 @@ class BatchLoader:
                 mean=self.mean,
                 std=self.std,
                 own=share.own,
-                partners=share.partners,
             )
 
     def _shares(self, epoch: int, start_batch: int) -> Iterator[Share]:
@@ -88,10 +87,9 @@ class BatchLoader:
             draws = Draws(self.augment, count, seeded_generator(_BATCH, self.seed, epoch, batch))
             own = torch.arange(self.rank * count // self.world_size, (self.rank + 1) * count // self.world_size)
             # Partners come from the other end of the batch, whose order is random already.
-            partners = count - 1 - own
-            needed = torch.from_numpy(np.union1d(own, partners)) if self.augment.mixes else own
-            places = torch.searchsorted(needed, own), torch.searchsorted(needed, partners)
-            yield Share(indices[needed].numpy(), draws.take(needed), *places)
+            elsewhere = self.augment.mixes and self.world_size > 1
+            needed = torch.cat([own, count - 1 - own]) if elsewhere else own
+            yield Share(indices[needed].numpy(), draws.take(needed), len(own))
 
 
 @dataclass(frozen=True, eq=False)

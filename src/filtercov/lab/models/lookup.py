@@ -68,8 +68,6 @@ def create(name: str, *, num_classes: int = 1000, in_channels: int = 3, drop_pat
     >>> create("convnext_atto_div8_p1", num_classes=10).spec.name
     'convnext_atto_div8_p1'
     """
-    if num_classes < 1 or in_channels < 1:
-        raise ModelError(f"a model needs at least 1 class and 1 channel, got {num_classes} and {in_channels}")
     options: dict[str, Any] = {"num_classes": num_classes}
     if drop_path_rate:  # 0 is every model's default, and not every model of timm's has the argument
         options["drop_path_rate"] = drop_path_rate

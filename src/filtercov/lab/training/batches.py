@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name PyTorch's users know
 
+from filtercov.errors import DataError
 from filtercov.lab.training.distributed import World
 from filtercov.lab.training.progress import StopRequest
 from filtercov.layers.running import evaluating
@@ -41,12 +42,17 @@ class Totals:
     @property
     def mean_loss(self) -> float:
         """Mean loss per image."""
-        return self.loss / self.images
+        return self._each(self.loss)
 
     @property
     def accuracy(self) -> float:
         """Share of images classified correctly, in percent."""
-        return 100.0 * self.correct / self.images
+        return self._each(100.0 * self.correct)
+
+    def _each(self, total: float) -> float:
+        if not self.images:
+            raise DataError("needed batches with at least one image in all, got none; add images or choose others")
+        return total / self.images
 
 
 @torch.no_grad()
@@ -94,5 +100,4 @@ def tally(loss: Tensor, logits: Tensor, targets: Tensor) -> Tensor:
 
 def autocast(device: torch.device, amp: str) -> torch.autocast:
     """The context for a forward pass at the precision `amp` names."""
-    dtype = torch.float16 if amp == "float16" else torch.bfloat16
-    return torch.autocast(device.type, dtype=dtype, enabled=amp != "none")
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=amp != "none")

@@ -15,7 +15,7 @@ FORMAT = 2
 
 Optimizer = Literal["adamw", "sgd"]
 Schedule = Literal["triangular", "cosine", "constant"]
-Amp = Literal["none", "bfloat16", "float16"]
+Amp = Literal["none", "bfloat16"]
 WORD = 2**63 - 1  # the largest integer that files and generators hold
 
 
@@ -30,12 +30,6 @@ def number(name: str, value: Any, *, least: float = 0.0, below: float = math.inf
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < below:
         bound = f" and below {below:g}" if math.isfinite(below) else ""
         raise ConfigError(f"{name} must be a number of at least {least:g}{bound}, got {value!r}")
-
-
-def text(name: str, value: object) -> None:
-    """Require a string that is not empty."""
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name} must be a text that is not empty, got {value!r}")
 
 
 def flag(name: str, value: object) -> None:

@@ -57,6 +57,9 @@ def fit(
     for name, interval in {"log": log_interval, "recovery": recovery_interval, "watch": watch_interval}.items():
         if interval is not None:
             whole(f"{name}_interval", interval, least=1)
+    for batches in (train_batches, test_batches):
+        if not len(batches):
+            raise ConfigError("needed batches to train on and to test with, got a length of 0; choose a smaller batch")
     run, progress = RunDirectory(run_dir), progress or Progress()
     described = {"format": FORMAT, "train": config.to_dict(), **(identity or {})}
     with ExitStack() as stack:
@@ -165,12 +168,10 @@ class _Loop:
             logits = self._module(images)
             loss = F.cross_entropy(logits.float(), targets, label_smoothing=config.smoothing)
         state.optimizer.zero_grad(set_to_none=True)
-        state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         if config.clip_grad is not None:
-            state.scaler.unscale_(state.optimizer)
             nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_grad)
-        state.scaler.step(state.optimizer)
-        state.scaler.update()
+        state.optimizer.step()
         state.average_()
         return tally(loss.detach() * len(images), logits.detach(), targets)
 
@@ -179,10 +180,10 @@ class _Loop:
         state = self.state
         sums[3] = float(self.stop.requested)
         loss, correct, images, stopped = self.world.sum_(sums).tolist()
-        mean = float(loss / images)
+        new = Totals(loss, correct, images)
+        mean = new.mean_loss
         if not math.isfinite(mean):
             raise self._diverged(f"the loss became {mean}")
-        new = Totals(loss, correct, images)
         state.totals, state.interval = state.totals + new, state.interval + new
         if log:
             self._record({"event": "step", "step": state.step, "loss": state.interval.mean_loss, "lr": self._lr()})

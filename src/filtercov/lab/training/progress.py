@@ -74,8 +74,9 @@ class Lines(Progress):
 
 
 def progress_on(stream: IO[str] | None = None, *, label: str = "") -> Progress:
-    """What shows training on a stream, by default standard error."""
-    return Lines(stream or sys.stderr, label=label)
+    """What shows training on a stream, by default standard error; nothing where that was closed before the start."""
+    shown = stream or sys.stderr
+    return Lines(shown, label=label) if shown else Progress()
 
 
 def duration(seconds: float) -> str:
