@@ -1,6 +1,8 @@
 """`compare`: one's own modules, data and initialisations, and ordinary runs, one answer and one page; and the demo."""
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,6 +150,15 @@ def test_batches_of_a_dataset_depend_on_seed_and_epoch_alone_and_can_start_anywh
     assert not torch.equal(whole[0][0], next(batches.epoch(2))[0])
     judged = TorchBatches(pair[1], batch_size=15)
     assert torch.equal(torch.cat([images for images, _ in judged.epoch(0)]), pair[1].tensors[0])
+
+
+def test_more_runs_than_the_disk_holds_are_refused_before_the_first_step(pair, tmp_path, monkeypatch):
+    needed = 4 * 4 * sum(parameter.nbytes for parameter in make_model().parameters())  # of four runs, four copies each
+    for free, error in ((needed - 1, RunError), (needed, ConfigError)):  # a batch is not filled
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        with pytest.raises(error):
+            own(pair, tmp_path, batch_size=50)
+    assert not (tmp_path / "runs").exists()
 
 
 # --- The demonstration: four runs that differ in their filters alone ---

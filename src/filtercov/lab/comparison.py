@@ -13,6 +13,7 @@ continued, and one that is done is not trained again.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from filtercov.errors import ConfigError, DataError
+from filtercov.errors import ConfigError, DataError, RunError
 from filtercov.filters import freeze_, init_
 from filtercov.lab import models
 from filtercov.lab.data import Dataset, load
@@ -49,6 +50,7 @@ from filtercov.schedule import PRESETS
 from filtercov.statistics.filter_statistics import FilterStatistics
 
 TIMED_STEPS = 3
+COPIES_KEPT = 4  # of a model's weights in its run: the checkpoint and, while it trains, the state with two moments
 FROZEN = ", frozen"  # ends the labels of columns whose filters stay as they are
 
 
@@ -183,6 +185,7 @@ def compare(
     trials = {label: [trial(*column, seed) for seed in which] for label, column in columns.items()}
     every = [each for members in trials.values() for each in members]
     first, *_ = [members[0].build() for members in trials.values()]  # all are built: what does not fit is refused
+    _check_disk(runs.root, first, len(every))
     _say_how_long(first, images.batches(every[0].config)[0], epochs=epochs, runs=len(every), workers=engine.workers)
     if ordinary := [each.run for each in every if each.run]:
         refuse_failures(sweep(ordinary, runs.root, engine=engine, machine=machine))
@@ -285,6 +288,14 @@ def _checksum(init: Any) -> str:
         numbers = (array.tobytes() for layer in init.layers for array in (layer.mean, layer.covariance))
         return hashlib.sha256(b"".join(numbers)).hexdigest()
     return hashlib.sha256(repr(init).encode()).hexdigest()
+
+
+def _check_disk(root: Path, model: nn.Module, runs: int) -> None:
+    there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
+    needed = runs * COPIES_KEPT * sum(parameter.nbytes for parameter in model.parameters())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise RunError(f"{root}: {counted(runs, 'run')} need {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free")
 
 
 def _say_how_long(model: nn.Module, batches: Batches, *, epochs: int, runs: int, workers: int) -> None:

@@ -11,7 +11,7 @@ from tests.lab.training.toys import ToyBatches, interrupt_at, toy_fit, toy_model
 CONFIGS = {
     "adamw": TrainConfig(epochs=2, batch_size=8),
     "ema, clipping, bfloat16": TrainConfig(epochs=2, batch_size=8, ema_decay=0.9, clip_grad=0.5, amp="bfloat16"),
-    "sgd": TrainConfig(epochs=2, batch_size=8, opt="sgd", filter_lr=0.1, decay_norms=False),
+    "sgd, float16": TrainConfig(epochs=2, batch_size=8, opt="sgd", amp="float16", filter_lr=0.1, decay_norms=False),
 }
 
 

@@ -100,4 +100,5 @@ def tally(loss: Tensor, logits: Tensor, targets: Tensor) -> Tensor:
 
 def autocast(device: torch.device, amp: str) -> torch.autocast:
     """The context for a forward pass at the precision `amp` names."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=amp != "none")
+    dtype = torch.float16 if amp == "float16" else torch.bfloat16
+    return torch.autocast(device.type, dtype=dtype, enabled=amp != "none")

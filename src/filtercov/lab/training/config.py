@@ -15,7 +15,7 @@ FORMAT = 2
 
 Optimizer = Literal["adamw", "sgd"]
 Schedule = Literal["triangular", "cosine", "constant"]
-Amp = Literal["none", "bfloat16"]
+Amp = Literal["none", "bfloat16", "float16"]
 WORD = 2**63 - 1  # the largest integer that files and generators hold
 
 

@@ -168,10 +168,12 @@ class _Loop:
             logits = self._module(images)
             loss = F.cross_entropy(logits.float(), targets, label_smoothing=config.smoothing)
         state.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        state.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         if config.clip_grad is not None:
+            state.scaler.unscale_(state.optimizer)
             nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_grad)
-        state.optimizer.step()
+        state.scaler.step(state.optimizer)
+        state.scaler.update()
         state.average_()
         return tally(loss.detach() * len(images), logits.detach(), targets)
 

@@ -56,12 +56,14 @@ class TrainingState:
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, *, batches: int) -> None:
+        device = next(model.parameters()).device
         self.model, self.batches = model, batches  # of an epoch
         groups = parameter_groups(model, config)
         if config.opt == "sgd":
             self.optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
         else:
             self.optimizer = torch.optim.AdamW(groups, lr=config.lr, eps=config.opt_eps)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "float16")
         self.decay = config.ema_decay
         self.ema = None if self.decay is None else copy.deepcopy(model).eval().requires_grad_(False)
         self.epoch, self.batch = 0, 0  # batches of this epoch already trained on
@@ -113,6 +115,7 @@ class TrainingState:
             "interval": asdict(self.interval),
             "seconds": self.seconds,
             "last_epoch": self.last_epoch,
+            "scaler": self.scaler.state_dict(),
             "metrics_size": self.metrics_size,
         }
 
@@ -131,6 +134,7 @@ class TrainingState:
         # PyTorch moves those to the parameter's device that belong there, which a step count does not.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.scaler.load_state_dict(values["scaler"])
         self.epoch, self.batch, self.seconds = values["epoch"], values["batch"], values["seconds"]
         self.totals, self.interval = Totals(**values["totals"]), Totals(**values["interval"])
         self.last_epoch, self.metrics_size = values["last_epoch"], values["metrics_size"]
