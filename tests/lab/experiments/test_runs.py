@@ -57,9 +57,9 @@ def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     DAMAGE[kind](runs.directory(run).path)
     with pytest.raises(DamagedRunError, match=f"run {run.key} is damaged"):
         runs.finished(run.key)
-    said = []
-    assert run_one(run, runs, say=said.append).status == "done"
-    assert f"run {run.key} is damaged" in said[0]
+    outcome = run_one(run, runs)
+    assert outcome.status == "done"
+    assert f"run {run.key} is damaged" in outcome.detail
     assert (runs.root / "damaged" / f"{run.key}-1").is_dir()
     runs.set_aside(run)
     assert (runs.root / "damaged" / f"{run.key}-2").is_dir()

@@ -136,27 +136,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_time_left_follows_the_pace_of_what_was_seen_and_the_epochs_that_are_left():
-    now = 0.0
-    display = Display(RUNS, stream=io.StringIO(), clock=lambda: now)
-    display(Outcome(RUNS[0].key, "done"))  # it was done before: no pace yet
-    now = 5.0  # data were loaded
-    display(Step(RUNS[1].key, 1 / 3))  # it continues: its first third is no sign of speed
-    assert display.time_left() is None
-    now = 15.0
-    display(Outcome(RUNS[1].key, "done"))  # two epochs in 10 s, and fifteen to go
-    assert display.time_left() == pytest.approx(75.0)
-    display(Step(RUNS[2].key, 1 / 3))
-    display(Outcome(RUNS[2].key, "failed", "because"))
-    assert display.time_left() == pytest.approx(45.0)
-
-
 def events(display):
     with closing(display):
-        display(Step(RUNS[0].key, 1 / 3))
         display("something happened")
         display(Outcome(RUNS[0].key, "failed", "because"))
         display(Outcome(RUNS[1].key, "done"))
+        time.sleep(0.15)  # as a line moves ten times a second at most
+        display(Step(RUNS[2].key, 1 / 3))
 
 
 def test_lines_tell_of_ends_failures_and_notes_and_a_terminal_has_a_count_that_moves():
@@ -168,16 +154,6 @@ def test_lines_tell_of_ends_failures_and_notes_and_a_terminal_has_a_count_that_m
     assert second.startswith("0 of 4 done, 1 failed")
     assert second.endswith(f"{RUNS[0]}: because")
     assert third.startswith("1 of 4 done, 1 failed")
-    for shown in ("something happened", "because", "0 of 4 done, 1 running"):
+    for shown in ("something happened", "because", "1 of 4 done, 1 failed, 5.0 of 21 epochs"):
         assert shown in terminal.getvalue()
     assert terminal.getvalue().endswith("1 of 4 done, 1 failed\n")
-
-
-def test_what_cannot_be_printed_is_taken_note_of():
-    class Full(Terminal):
-        def write(self, _text):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    display = Display(RUNS, stream=Full())
-    events(display)
-    assert list(display.outcomes) == [RUNS[0].key, RUNS[1].key]
