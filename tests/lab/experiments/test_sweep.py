@@ -1,6 +1,5 @@
 """Sweeps that are killed, shared and interrupted end with the same table, each run done once; and what they show."""
 
-import errno
 import io
 import os
 import random
@@ -12,7 +11,6 @@ from contextlib import closing
 import pytest
 
 from filtercov.errors import TrainingInterrupted
-from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.engines import Engine, Step
 from filtercov.lab.experiments.execute import Machine, Outcome
 from filtercov.lab.experiments.records import collect
@@ -32,7 +30,7 @@ from tests.lab.experiments.tiny import (
 
 
 def accuracies(root):
-    record = collect(table(), Runs(root), Options())
+    record = collect(table(), Runs(root))
     assert record.missing == ()
     return [cell.accuracies for cell in record.cells]
 
@@ -145,15 +143,12 @@ def events(display):
         display(Step(RUNS[2].key, 1 / 3))
 
 
-def test_lines_tell_of_ends_failures_and_notes_and_a_terminal_has_a_count_that_moves():
+def test_lines_tell_of_failures_notes_and_the_end_and_a_terminal_has_a_count_that_moves():
     lines, terminal = io.StringIO(), Terminal()
     events(Display(RUNS, stream=lines))
     events(Display(RUNS, stream=terminal))
-    first, second, third = lines.getvalue().splitlines()
-    assert first == "something happened"
-    assert second.startswith("0 of 4 done, 1 failed")
-    assert second.endswith(f"{RUNS[0]}: because")
-    assert third.startswith("1 of 4 done, 1 failed")
-    for shown in ("something happened", "because", "1 of 4 done, 1 failed, 5.0 of 21 epochs"):
-        assert shown in terminal.getvalue()
-    assert terminal.getvalue().endswith("1 of 4 done, 1 failed\n")
+    shown = ["something happened", f"failed: {RUNS[0]}: because", "1 of 4 done, 1 failed"]
+    assert lines.getvalue().splitlines() == shown
+    for line in (*shown, "1 of 4 done, 1 failed, 5.0 of 21 epochs"):
+        assert line in terminal.getvalue()
+    assert terminal.getvalue().endswith("\x1b[K1 of 4 done, 1 failed\n")

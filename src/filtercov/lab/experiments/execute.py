@@ -194,7 +194,8 @@ def run_one(
     """Do a run unless it is done or in other hands.
 
     One that is damaged, cannot be continued, or read something that has changed since, is set aside and done again, as
-    the outcome says. Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
+    the outcome says. Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and
+    are raised.
     """
     machine, said = machine or Machine(), ""
     with runs.claim(run) as mine:

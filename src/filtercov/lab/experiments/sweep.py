@@ -1,8 +1,6 @@
 """`sweep`: what to run where, and how far it is. An engine does the runs, `run_one` each of them."""
 
-import io
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +13,7 @@ from filtercov.lab.experiments.engines import Engine, Event, Step, Workers
 from filtercov.lab.experiments.execute import Machine, Outcome, forget_datasets
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, in_order
-from filtercov.lab.training.progress import Lines, Snapshot
+from filtercov.lab.training.progress import Snapshot, progress_on
 from filtercov.printable import counted
 
 PAUSE = 0.5  # seconds between looks at a run in other hands
@@ -65,15 +63,14 @@ def refuse_failures(outcomes: Mapping[str, Outcome]) -> None:
 
 
 class Display:
-    """Shows a sweep's events: on a terminal by a line that moves, elsewhere by a line for each run that ends.
+    """Shows a sweep as training is shown: by how many runs are done and how many epochs of all of them are trained.
 
-    The line that moves says how many epochs of all runs are trained.
+    What went wrong has a line of its own.
     """
 
     def __init__(self, wanted: Sequence[Run], *, stream: IO[str] | None = None) -> None:
         self._runs = {run.key: run for run in wanted}
-        stream = stream or sys.stderr or io.StringIO()  # none if it was closed before the start
-        self._terminal, self._lines = stream.isatty(), Lines(stream)
+        self._lines = progress_on(stream)
         self._epochs = {run.key: run.spec.train.epochs for run in wanted}
         self._trained = dict.fromkeys(self._runs, 0.0)  # epochs of each
         self.outcomes: dict[str, Outcome] = {}
@@ -82,23 +79,21 @@ class Display:
         """Take note of an event and show it."""
         if isinstance(event, Step):
             self._trained[event.key] = event.reached * self._epochs[event.key]
-            trained, total = sum(self._trained.values()), sum(self._epochs.values())
-            line = f"{self._ended()}, {trained:.1f} of {counted(total, 'epoch')}"
-            self._lines.update(Snapshot(int(trained), total, line))
         elif isinstance(event, Outcome):
             self.outcomes[event.key] = event
             if event.status == "done":
                 self._trained[event.key] = self._epochs[event.key]
-            if event.detail or not self._terminal:
-                why = f": {event.detail}" if event.detail else ""
-                self._lines.note(f"{self._ended()}  {event.status:6}  {self._runs[event.key]}{why}")
+            if event.detail:
+                self._lines.note(f"{event.status}: {self._runs[event.key]}: {event.detail}")
         else:
             self._lines.note(event)
+        trained, total = sum(self._trained.values()), sum(self._epochs.values())
+        line = f"{self._ended()}, {trained:.1f} of {counted(total, 'epoch')}"
+        self._lines.update(Snapshot(int(trained), total, line))
 
     def close(self) -> None:
-        """Leave on a terminal how much was done."""
-        if self._terminal:
-            self._lines.note(self._ended())
+        """Leave how much was done."""
+        self._lines.note(self._ended())
 
     def _ended(self) -> str:
         failed = sum(outcome.status == "failed" for outcome in self.outcomes.values())
