@@ -24,7 +24,7 @@ from filtercov.lab.experiments.catalogue import Experiment
 from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
 from filtercov.lab.experiments.runs import KeptRun, Runs, request
 from filtercov.lab.experiments.runspec import Run, checksum_of
-from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
+from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, write_atomic
 
 SEAL = "sha256"
 ADVICE = "take it back from version control, or keep that run again"
@@ -133,8 +133,6 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
             raise RunError(f"run {key} is kept already and read something else ({'; '.join(changed)})")
     new = [key for key in found if key not in known]
     for path, content in (files | {there.file(key): seal(found[key].to_dict()) for key in new}).items():
-        with storing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     return Kept(new, known, unfinished)
 

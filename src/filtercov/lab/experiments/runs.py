@@ -131,10 +131,7 @@ class Runs:
 
     def record(self, wanted: Experiment) -> None:
         """Note that an experiment was asked for, so that a report can name what is missing."""
-        path = self.request_file(wanted)
-        with storing(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, request(wanted))
+        write_json(self.request_file(wanted), request(wanted))
 
     def request_file(self, wanted: Experiment) -> Path:
         """Where it is kept that an experiment was asked for."""
@@ -190,11 +187,6 @@ class Runs:
 def request(wanted: Experiment) -> dict[str, Any]:
     """What `asked_for` reads."""
     return {"name": wanted.name, "scale": wanted.scale, "options": asdict(wanted.options)}
-
-
-def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
-    """The test accuracy of each epoch in the metrics."""
-    return tuple(record["test_accuracy"] for record in metrics if record.get("event") == "epoch")
 
 
 def read_finished(directory: RunDirectory) -> KeptRun:

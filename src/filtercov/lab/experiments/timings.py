@@ -55,7 +55,6 @@ class Timings:
 
     def write(self, path: Path) -> None:
         """Keep them for the report."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(self))
 
     @classmethod
