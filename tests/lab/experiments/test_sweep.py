@@ -134,19 +134,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def events(display):
-    with closing(display):
-        display("something happened")
-        display(Outcome(RUNS[0].key, "failed", "because"))
-        display(Outcome(RUNS[1].key, "done"))
-        time.sleep(0.15)  # as a line moves ten times a second at most
-        display(Step(RUNS[2].key, 1 / 3))
-
-
 def test_lines_tell_of_failures_notes_and_the_end_and_a_terminal_has_a_count_that_moves():
     lines, terminal = io.StringIO(), Terminal()
-    events(Display(RUNS, stream=lines))
-    events(Display(RUNS, stream=terminal))
+    for stream in (lines, terminal):
+        with closing(Display(RUNS, stream=stream)) as display:
+            display("something happened")
+            display(Outcome(RUNS[0].key, "failed", "because"))
+            display(Outcome(RUNS[1].key, "done"))
+            time.sleep(0.15)  # as a line moves ten times a second at most
+            display(Step(RUNS[2].key, 1 / 3))
     shown = ["something happened", f"failed: {RUNS[0]}: because", "1 of 4 done, 1 failed"]
     assert lines.getvalue().splitlines() == shown
     for line in (*shown, "1 of 4 done, 1 failed, 5.0 of 21 epochs"):
