@@ -96,9 +96,9 @@ def report(
         records, left_out = list(view.records), list(view.damaged)
         written = write_evidence(view, out, command=context.obj)
     elif asked := runs.experiments():
-        records = [collect(experiment, runs, chosen) for experiment, chosen in asked]
+        records = [collect(experiment, runs) for experiment in asked]
         written = write_reports(records, out, command=context.obj)
-        known = {run.key for experiment, _ in asked for run in experiment.runs}
+        known = {run.key for experiment in asked for run in experiment.runs}
         others = {path.parent.name for path in directory.glob("*/config.json")} - known
         left_out = [f"{name}, of no experiment here" for name in sorted(others)]
     else:  # runs of filtercov train and compare, which belong to no experiment

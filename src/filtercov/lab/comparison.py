@@ -35,7 +35,7 @@ from filtercov.lab.data.loader import TorchBatches, seeded_generator
 from filtercov.lab.experiments.engines import Engine
 from filtercov.lab.experiments.execute import FILTERS, Machine, build_batches, build_model, filters_of
 from filtercov.lab.experiments.initialisations import InitContext, find, fingerprint, located, shown_init
-from filtercov.lab.experiments.runs import Runs, accuracies
+from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.report.groups import FinishedRun, Group, Table, answer, group_table, groups_page, with_baselines
@@ -118,7 +118,8 @@ class Trial:
 
     def finished(self, *, filters: bool) -> FinishedRun:
         """What the finished run shows, with its filters or without."""
-        result, curve = self.directory.read_result(), accuracies(read_metrics(self.directory.metrics))
+        result, metrics = self.directory.read_result(), read_metrics(self.directory.metrics)
+        curve = tuple(record["test_accuracy"] for record in metrics if record["event"] == "epoch")
         found = filters_of(self.build(), self.directory) if filters else {}
         return FinishedRun(self.config.seed, curve, result.seconds / result.steps, found)
 

@@ -115,11 +115,11 @@ def reproduce_all(
     if engine.name == "local":
         check_images(wanted, kept, machine)
     for experiment in chosen:
-        kept.record(experiment, options)
+        kept.record(experiment)
     outcomes = sweep(wanted, kept.root, engine=engine, machine=machine)
     for experiment in (each for each in chosen if each.speed):  # timed in this process, whatever engine trains
         device = str(usable_device(machine.device))
         if not kept.timings(experiment.name, scale).enough(device, repeats):  # else here, and as often, before
             measured = measure_speeds(experiment.speed, repeats=repeats, device=device)
             measured.write(kept.speed_file(experiment.name, scale))
-    return [collect(experiment, kept, options) for experiment in chosen], outcomes
+    return [collect(experiment, kept) for experiment in chosen], outcomes

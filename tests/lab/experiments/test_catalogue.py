@@ -9,9 +9,8 @@ import pytest
 from filtercov.lab.experiments import catalogue, initialisations, register
 from filtercov.lab.experiments.catalogue import PLACES, Options
 from filtercov.lab.experiments.paper import Place, paper_numbers
-from filtercov.lab.experiments.runspec import Run, in_order
+from filtercov.lab.experiments.runspec import in_order
 from filtercov.lab.experiments.scales import SCALES
-from tests.lab.experiments.tiny import spec
 
 # Of paper.csv as it was when every number, and no other, was found by a parser in the tables of the paper's LaTeX.
 CHECKED = "3943a61643c5a3aabfe70f09e80d7c7ebb8173617330320af73ae087a61d1318"
@@ -71,14 +70,6 @@ def test_references_come_first_and_nothing_is_trained_twice(scale):
         assert run.reference is None or run.reference.key in seen
         seen.add(run.key)
     assert all(one.cells or one.drawings or one.speed for one in experiments)
-
-
-def test_the_key_of_a_run_depends_on_all_of_its_reference():
-    def key(seed: int) -> str:
-        first = Run(spec(seed=seed))
-        return Run(spec(init=f"filters-of:{first.key}"), first).key
-
-    assert key(100) == key(100) != key(101)
 
 
 def test_what_others_register_and_what_is_asked_for_become_columns(monkeypatch):

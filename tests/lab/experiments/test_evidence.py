@@ -40,7 +40,7 @@ def finished(tmp_path_factory):
     started = Run(spec(init=f"statistics-of:{reference.key}", freeze_filters=True), reference)
     runs = Runs(place / "runs")
     table = experiment(SMOKE, scale="smoke", options=OPTIONS)
-    runs.record(table, OPTIONS)
+    runs.record(table)
     outcomes = sweep([started, *table.runs], runs.root)
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     return runs, reference, started
@@ -80,9 +80,8 @@ def test_what_is_kept_is_what_was_measured_and_names_no_place(finished, kept):
 
 
 def test_a_table_from_evidence_is_the_table_from_the_runs(finished, kept):
-    ((there, options),) = finished[0].experiments()
-    ((here, kept_options),) = Evidence(kept).experiments()
-    original, rebuilt = collect(there, finished[0], options), collect(here, Evidence(kept), kept_options)
+    (there,), (here,) = finished[0].experiments(), Evidence(kept).experiments()
+    original, rebuilt = collect(there, finished[0]), collect(here, Evidence(kept))
     assert not original.missing
     assert original.trained == "convmixer_8_2_k9_p7 on 256 images of the embedded data, 1 epoch"
     assert replace(rebuilt, source=original.source) == original
@@ -94,15 +93,15 @@ def test_timings_alone_are_kept_and_give_way_to_more_repeats_and_pictures_of_fil
     runs, kept = Runs(tmp_path / "runs"), Evidence(tmp_path / "evidence")
     timed, pictured = (experiment(name, scale="smoke") for name in ("frozen-speed", "example-filters"))
     for asked in (timed, pictured):
-        runs.record(asked, Options())
+        runs.record(asked)
     for repeats, there in ((1, 1), (3, 3), (2, 3)):
         timings(timed, repeats).write(runs.speed_file(timed.name, timed.scale))
         keep([runs.root], kept.root)
-        assert collect(timed, kept, Options()).speeds == timings(timed, there).steps
-    assert collect(timed, kept, Options()).trained == f"{timed.speed[0]} and 2 more networks"
-    assert [drawing.missing for drawing in collect(pictured, runs, Options()).drawings] == [True]
-    assert collect(pictured, kept, Options()).drawings == ()
-    without_runs = collect(experiment("variance-schedule", scale="smoke"), kept, Options()).drawings
+        assert collect(timed, kept).speeds == timings(timed, there).steps
+    assert collect(timed, kept).trained == f"{timed.speed[0]} and 2 more networks"
+    assert [drawing.missing for drawing in collect(pictured, runs).drawings] == [True]
+    assert collect(pictured, kept).drawings == ()
+    without_runs = collect(experiment("variance-schedule", scale="smoke"), kept).drawings
     assert [drawing.missing for drawing in without_runs] == [False] * 3
 
 
@@ -139,10 +138,10 @@ def test_more_seeds_replace_what_was_asked_for_and_other_options_are_refused(run
     root = shutil.copytree(kept, tmp_path / "evidence")
 
     def asked_for(**options):
-        runs.record(experiment(SMOKE, scale="smoke", options=Options(**options)), Options(**options))
+        runs.record(experiment(SMOKE, scale="smoke", options=Options(**options)))
         keep([runs.root], root)
-        ((_, found),) = Evidence(root).experiments()
-        return found
+        (found,) = Evidence(root).experiments()
+        return found.options
 
     assert asked_for(seeds=2).seeds == 2
     assert asked_for(seeds=1).seeds == 2  # what was asked for before stays

@@ -12,7 +12,7 @@ import filtercov as fc
 from filtercov.errors import DamagedRunError, RunError, StorageError
 from filtercov.lab.data import load
 from filtercov.lab.experiments import runspec
-from filtercov.lab.experiments.catalogue import Cell, Options
+from filtercov.lab.experiments.catalogue import Cell
 from filtercov.lab.experiments.execute import build_model, execute, run_one
 from filtercov.lab.experiments.records import collect
 from filtercov.lab.experiments.runs import Runs
@@ -57,9 +57,9 @@ def test_a_damaged_run_is_reported_set_aside_and_done_again(runs, kind):
     DAMAGE[kind](runs.directory(run).path)
     with pytest.raises(DamagedRunError, match=f"run {run.key} is damaged"):
         runs.finished(run.key)
-    said = []
-    assert run_one(run, runs, say=said.append).status == "done"
-    assert f"run {run.key} is damaged" in said[0]
+    outcome = run_one(run, runs)
+    assert outcome.status == "done"
+    assert f"run {run.key} is damaged" in outcome.detail
     assert (runs.root / "damaged" / f"{run.key}-1").is_dir()
     runs.set_aside(run)
     assert (runs.root / "damaged" / f"{run.key}-2").is_dir()
@@ -73,11 +73,11 @@ def test_what_is_damaged_or_missing_is_named_and_its_cell_left_empty(runs, tmp_p
     DAMAGE["weights changed"](runs.directory(first.runs[1]).path)
     absent = Run(spec(seed=5, init="orthogonal"))
     extra = Cell("k3", "frozen/orthogonal", 20, (first.runs[0], absent))
-    record = collect(replace(table(), cells=(*table().cells, extra)), runs, Options())
+    record = collect(replace(table(), cells=(*table().cells, extra)), runs)
     assert [bool(cell.accuracies) for cell in record.cells] == [False, True, True, True, True, False]
     assert record.missing == (str(first.runs[1]), str(absent))
     assert first.runs[1].key in record.damaged[0]
-    nothing = collect(replace(table(), cells=(second,)), Runs(tmp_path / "empty"), Options())
+    nothing = collect(replace(table(), cells=(second,)), Runs(tmp_path / "empty"))
     assert nothing.missing == (str(second.runs[0].reference), *map(str, second.runs))  # and what they start from
 
 

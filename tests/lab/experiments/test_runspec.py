@@ -80,9 +80,3 @@ def test_a_bound_on_kernels_is_in_the_key_only_where_it_leaves_filters_out():
 def test_what_cannot_be_run_is_refused(fields):
     with pytest.raises((ConfigError, CovarianceError, ModelError)):
         dataclasses.replace(SPEC, **fields)
-
-
-def test_a_mapping_with_unknown_names_is_refused():
-    for wrong in ({"modle": "x"}, {"train": {"epoch": 1}}):
-        with pytest.raises(ConfigError):
-            RunSpec.from_dict(SPEC.to_dict() | wrong)

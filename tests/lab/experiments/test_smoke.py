@@ -26,11 +26,11 @@ def test_every_kind_of_run_is_done_and_reports_are_complete_and_list_what_was_as
     reported = catalogue.experiments(REPORTED, scale="smoke", options=options)
     outcomes = sweep([*one_of_each(every), *(run for one in reported for run in one.runs)], runs.root)
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
-    for one in [*reported, *catalogue.experiments(["frozen-speed", "ranking"], scale="smoke")]:
-        runs.record(one, options)
+    for one in [*reported, *catalogue.experiments(["frozen-speed", "ranking"], scale="smoke", options=options)]:
+        runs.record(one)
         if one.speed:
             timings(one).write(runs.speed_file(one.name, one.scale))
-    records = [collect(one, runs, asked) for one, asked in runs.experiments()]
+    records = [collect(one, runs) for one in runs.experiments()]
     assert {found.name for found in records} == {*REPORTED, "frozen-speed", "ranking"}
     assert {found.name for found in records if found.missing} == {"ranking"}
     assert all(found.damaged == () for found in records)

@@ -1,6 +1,5 @@
 """Sweeps that are killed, shared and interrupted end with the same table, each run done once; and what they show."""
 
-import errno
 import io
 import os
 import random
@@ -12,7 +11,6 @@ from contextlib import closing
 import pytest
 
 from filtercov.errors import TrainingInterrupted
-from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.engines import Engine, Step
 from filtercov.lab.experiments.execute import Machine, Outcome
 from filtercov.lab.experiments.records import collect
@@ -32,7 +30,7 @@ from tests.lab.experiments.tiny import (
 
 
 def accuracies(root):
-    record = collect(table(), Runs(root), Options())
+    record = collect(table(), Runs(root))
     assert record.missing == ()
     return [cell.accuracies for cell in record.cells]
 
@@ -136,48 +134,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_time_left_follows_the_pace_of_what_was_seen_and_the_epochs_that_are_left():
-    now = 0.0
-    display = Display(RUNS, stream=io.StringIO(), clock=lambda: now)
-    display(Outcome(RUNS[0].key, "done"))  # it was done before: no pace yet
-    now = 5.0  # data were loaded
-    display(Step(RUNS[1].key, 1 / 3))  # it continues: its first third is no sign of speed
-    assert display.time_left() is None
-    now = 15.0
-    display(Outcome(RUNS[1].key, "done"))  # two epochs in 10 s, and fifteen to go
-    assert display.time_left() == pytest.approx(75.0)
-    display(Step(RUNS[2].key, 1 / 3))
-    display(Outcome(RUNS[2].key, "failed", "because"))
-    assert display.time_left() == pytest.approx(45.0)
-
-
-def events(display):
-    with closing(display):
-        display(Step(RUNS[0].key, 1 / 3))
-        display("something happened")
-        display(Outcome(RUNS[0].key, "failed", "because"))
-        display(Outcome(RUNS[1].key, "done"))
-
-
-def test_lines_tell_of_ends_failures_and_notes_and_a_terminal_has_a_count_that_moves():
+def test_lines_tell_of_failures_notes_and_the_end_and_a_terminal_has_a_count_that_moves():
     lines, terminal = io.StringIO(), Terminal()
-    events(Display(RUNS, stream=lines))
-    events(Display(RUNS, stream=terminal))
-    first, second, third = lines.getvalue().splitlines()
-    assert first == "something happened"
-    assert second.startswith("0 of 4 done, 1 failed")
-    assert second.endswith(f"{RUNS[0]}: because")
-    assert third.startswith("1 of 4 done, 1 failed")
-    for shown in ("something happened", "because", "0 of 4 done, 1 running"):
-        assert shown in terminal.getvalue()
-    assert terminal.getvalue().endswith("1 of 4 done, 1 failed\n")
-
-
-def test_what_cannot_be_printed_is_taken_note_of():
-    class Full(Terminal):
-        def write(self, _text):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    display = Display(RUNS, stream=Full())
-    events(display)
-    assert list(display.outcomes) == [RUNS[0].key, RUNS[1].key]
+    for stream in (lines, terminal):
+        with closing(Display(RUNS, stream=stream)) as display:
+            display("something happened")
+            display(Outcome(RUNS[0].key, "failed", "because"))
+            display(Outcome(RUNS[1].key, "done"))
+            time.sleep(0.15)  # as a line moves ten times a second at most
+            display(Step(RUNS[2].key, 1 / 3))
+    shown = ["something happened", f"failed: {RUNS[0]}: because", "1 of 4 done, 1 failed"]
+    assert lines.getvalue().splitlines() == shown
+    for line in (*shown, "1 of 4 done, 1 failed, 5.0 of 21 epochs"):
+        assert line in terminal.getvalue()
+    assert terminal.getvalue().endswith("\x1b[K1 of 4 done, 1 failed\n")

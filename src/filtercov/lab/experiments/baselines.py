@@ -46,12 +46,12 @@ def fill_(model: nn.Module, sample: Callable[[DepthwiseLayer], Tensor]) -> None:
 
 def uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """U(±1/√n) weights."""
-    return (2.0 * _empty(shape).uniform_(generator=generator) - 1.0) / math.sqrt(_pixels(shape))
+    return (2.0 * _empty(shape).uniform_(generator=generator) - 1.0) / math.sqrt(math.prod(shape[2:]))
 
 
 def kaiming(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """N(0, 2/n) weights."""
-    return _empty(shape).normal_(generator=generator) * math.sqrt(2.0 / _pixels(shape))
+    return _empty(shape).normal_(generator=generator) * math.sqrt(2.0 / math.prod(shape[2:]))
 
 
 def trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -87,7 +87,7 @@ def _impulses(shape: torch.Size, place: Sequence[int], values: Tensor | float) -
 
 def box(count: float, shape: torch.Size, generator: torch.Generator) -> Tensor:
     """Filters that are equal at `count` random pixels, any set of them as likely, and zero elsewhere."""
-    count, pixels = int(count), _pixels(shape)
+    count, pixels = int(count), math.prod(shape[2:])
     if count > pixels:
         size = show_size(tuple(shape[2:]))
         raise ConfigError(f"needed filters of at least {count} pixels for box:{count}, got {size}; choose fewer")
@@ -173,10 +173,6 @@ def _discrete_gaussian(positions: Array, sigma: float) -> Array:
 def _empty(shape: torch.Size | tuple[int, ...]) -> Tensor:
     """A tensor to fill, of the same type and in the same place whatever torch's defaults are."""
     return torch.empty(shape, dtype=torch.float32, device="cpu")
-
-
-def _pixels(shape: torch.Size) -> int:
-    return math.prod(shape[2:])
 
 
 # --- Controls ---

@@ -38,6 +38,16 @@ REFERENCE_SEED = 100
 
 
 @dataclass(frozen=True)
+class Options:
+    """What a user may choose besides the scale: the data, more initialisations to compare, the number of seeds."""
+
+    cifar: str = "cifar10"
+    imagenet: str | None = None  # folder:PATH
+    also: tuple[str, ...] = ()
+    seeds: int | None = None
+
+
+@dataclass(frozen=True)
 class Cell(CellName):
     """One number of a table: the mean over the `runs`, which differ in their seed alone."""
 
@@ -72,6 +82,7 @@ class Experiment(Heading):
     cells: tuple[Cell, ...] = ()
     drawings: tuple[Drawing, ...] = ()
     speed: tuple[str, ...] = ()  # networks whose frozen and thawed steps are timed
+    options: Options = Options()
 
     @property
     def shown(self) -> tuple[Run, ...]:
@@ -83,16 +94,6 @@ class Experiment(Heading):
     def runs(self) -> tuple[Run, ...]:
         """Every run the experiment needs, each once, references before those that start from them."""
         return in_order(self.shown)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user may choose besides the scale: the data, more initialisations to compare, the number of seeds."""
-
-    cifar: str = "cifar10"
-    imagenet: str | None = None  # folder:PATH
-    also: tuple[str, ...] = ()
-    seeds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -299,6 +300,7 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
         **{word: about[word] for word in ("name", "title", "shows", "chart")},
         scale=sized.name,
         reduced=sized.reduced,
+        options=build.options,
         cells=tuple(_claim(_CLAIMS[name], build) if name in _CLAIMS else _table(name, build)),
         drawings=tuple(Drawing(kind, title, build.reference(of) if of else None) for kind, title, of in drawn),
         speed=tuple(sized.model(variant(MIXER, f"k{k} width 512 depth 12")) for k in timed),
@@ -310,8 +312,7 @@ def _table(name: str, build: Builder) -> Iterator[Cell]:
     scale = build.scale
     for line in (line for line in _TABLES if line["experiment"] == name):
         rows = {row: variant(line["network"], row) for row in line["rows"].split()}
-        if line["kernels"]:
-            kernels = scale.table_kernels if line["kernels"] == "table" else scale.figure_kernels
+        if kernels := scale.kernels.get(line["kernels"]):
             rows = {row: model for row, model in rows.items() if models.parse(model).kernel_size in kernels}
         filters = line["filters"].split()
         seeds = {"": None, "claim": scale.claim_seeds, "1": 1}[line["seeds"]]

@@ -27,7 +27,6 @@ from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
 from filtercov.lab.training.progress import Progress, Snapshot, StopRequest
 
-STEP_INTERVAL = 0.5  # seconds between two reports of one run
 DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
 RAY_RETRIES = 10  # of a run whose Ray worker died
 
@@ -39,7 +38,7 @@ class Step(NamedTuple):
     reached: float
 
 
-Event = Step | Outcome | str  # words are for people to read
+Event = Step | Outcome | str  # words are for people to read; Ray reports outcomes alone
 Emit = Callable[[Event], None]
 
 
@@ -64,29 +63,24 @@ class Engine:
     def start(self, root: Path, machine: Machine, emit: Emit) -> "Workers":
         """Start workers for the runs under `root`; they report steps and notes to `emit`."""
         if self.name == "ray":
-            return _RayTasks(self, root.absolute(), machine, emit)
+            return _RayTasks(self, root.absolute(), machine)
         return _Processes(self.workers, root, machine, emit) if self.workers > 1 else _Here(root, machine, emit)
 
 
+@dataclass
 class _Watcher(Progress):
-    """A `Progress` that reports the first step, ends of epochs, and steps in between twice a second."""
+    """A `Progress` that reports steps of a run."""
 
-    def __init__(self, key: str, emit: Emit) -> None:
-        self._key, self._emit, self._last = key, emit, -STEP_INTERVAL
+    key: str
+    emit: Emit
 
     def update(self, snapshot: Snapshot) -> None:
-        now = time.monotonic()
-        if snapshot.test_accuracy is not None or now - self._last >= STEP_INTERVAL:
-            self._emit(Step(self._key, snapshot.step / snapshot.steps))
-            self._last = now
-
-    def note(self, text: str) -> None:
-        self._emit(f"run {self._key}: {text}")
+        self.emit(Step(self.key, snapshot.step / snapshot.steps))
 
 
 def _told(run: Run, root: Path, machine: Machine, emit: Emit) -> Outcome:
-    """Do a run, reporting its steps and notes to `emit`."""
-    return run_one(run, Runs(root), machine=machine, progress=_Watcher(run.key, emit), say=emit)
+    """Do a run, reporting its steps to `emit`."""
+    return run_one(run, Runs(root), machine=machine, progress=_Watcher(run.key, emit))
 
 
 class _Here:
@@ -206,7 +200,7 @@ class _RayTasks:
     Ray places tasks where their resources are free, and starts a task again when its worker dies.
     """
 
-    def __init__(self, engine: Engine, root: Path, machine: Machine, emit: Emit) -> None:
+    def __init__(self, engine: Engine, root: Path, machine: Machine) -> None:
         try:
             import ray
         except ImportError as error:
@@ -227,7 +221,7 @@ class _RayTasks:
         self._task = ray.remote(_ray_task).options(
             num_cpus=engine.cpus_per_run, num_gpus=engine.gpus_per_run, max_retries=RAY_RETRIES
         )
-        self._arguments, self._emit = (root, machine, max(1, int(engine.cpus_per_run))), emit
+        self._arguments = (root, machine, max(1, int(engine.cpus_per_run)))
         self._keys: dict[Any, str] = {}
 
     def free(self) -> bool:
@@ -246,26 +240,22 @@ class _RayTasks:
     def _outcome(self, task: Any) -> Outcome:
         key = self._keys.pop(task)
         try:
-            outcome, notes = self._ray.get(task)
+            return cast(Outcome, self._ray.get(task))
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error  # what the task raised, or why Ray gave up on it
             if isinstance(cause, FiltercovError):
                 raise cause from None
             return Outcome(key, "failed", str(cause).partition("\n")[0])
-        for note in notes:
-            self._emit(note)
-        return cast(Outcome, outcome)
 
     def close(self) -> None:
         if self._ours:
             self._ray.shutdown()
 
 
-def _ray_task(run: Run, root: Path, machine: Machine, threads: int) -> tuple[Outcome, list[str]]:
-    """Do one run on a worker of the cluster; return what people should read, too."""
+def _ray_task(run: Run, root: Path, machine: Machine, threads: int) -> Outcome:
+    """Do one run on a worker of the cluster."""
     torch.set_num_threads(threads)
-    notes: list[str] = []
-    return run_one(run, Runs(root), machine=machine, say=notes.append), notes
+    return run_one(run, Runs(root), machine=machine)
 
 
 Workers = _Here | _Processes | _RayTasks

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from filtercov.errors import ConfigError, RunError
 from filtercov.files import Source
 from filtercov.lab.experiments import catalogue
-from filtercov.lab.experiments.catalogue import Experiment, Options
+from filtercov.lab.experiments.catalogue import Experiment
 from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
 from filtercov.lab.experiments.runs import KeptRun, Runs, request
 from filtercov.lab.experiments.runspec import Run, checksum_of
-from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, storing, write_atomic
+from filtercov.lab.training.rundir import RunDirectory, differences, parse_result, read_json, write_atomic
 
 SEAL = "sha256"
 ADVICE = "take it back from version control, or keep that run again"
@@ -121,8 +121,8 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
             raise RunError(f"{root} is no directory of runs; name one that has runs in it")
         unfinished += [run.path.name for run in begun if not run.done]
         found |= _portable_runs(runs, [run.path.name for run in begun if run.done])
-        for experiment, options in runs.experiments():
-            files |= _request(experiment, options, there)
+        for experiment in runs.experiments():
+            files |= _request(experiment, there)
             asked = (experiment.name, experiment.scale)
             timings = runs.timings(*asked)
             if timings.repeats > there.timings(*asked).repeats:
@@ -133,8 +133,6 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
             raise RunError(f"run {key} is kept already and read something else ({'; '.join(changed)})")
     new = [key for key in found if key not in known]
     for path, content in (files | {there.file(key): seal(found[key].to_dict()) for key in new}).items():
-        with storing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     return Kept(new, known, unfinished)
 
@@ -179,20 +177,21 @@ def _portable_runs(runs: Runs, keys: Iterable[str]) -> dict[str, KeptRun]:
     return kept
 
 
-def _request(experiment: Experiment, options: Options, there: Evidence) -> dict[Path, bytes]:
+def _request(experiment: Experiment, there: Evidence) -> dict[Path, bytes]:
     """The file of an experiment that was asked for, unless one that asks for as many runs is kept."""
+    options = experiment.options
     chosen = replace(
         options,
         cifar=_portable_data(options.cifar),
         imagenet=options.imagenet and _portable_data(options.imagenet),
         also=tuple(map(_portable_init, options.also)),
     )
-    path = there.request_file(experiment)
+    wanted = catalogue.experiment(experiment.name, scale=experiment.scale, options=chosen)
+    path = there.request_file(wanted)
     if path.exists():
-        wanted = catalogue.experiment(experiment.name, scale=experiment.scale, options=chosen)
-        new, old = ({run.key for run in one.runs} for one in (wanted, there.asked_for(path)[0]))
+        new, old = ({run.key for run in one.runs} for one in (wanted, there.asked_for(path)))
         if not (new <= old or old <= new):
             raise ConfigError(f"{path} is kept already with other options; keep these in evidence of their own")
         if new <= old:
             return {}
-    return {path: seal(request(experiment, chosen))}
+    return {path: seal(request(wanted))}

@@ -190,14 +190,14 @@ def run_one(
     *,
     machine: Machine | None = None,
     progress: Progress | None = None,
-    say: Callable[[str], None] = print,
 ) -> Outcome:
     """Do a run unless it is done or in other hands.
 
-    One that is damaged, cannot be continued, or read something that has changed since, is reported, set aside and done
-    again. Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and are raised.
+    One that is damaged, cannot be continued, or read something that has changed since, is set aside and done again, as
+    the outcome says. Errors of the run make it failed; a full disk and a request to stop concern the whole sweep and
+    are raised.
     """
-    machine, again = machine or Machine(), False
+    machine, said = machine or Machine(), ""
     with runs.claim(run) as mine:
         if not mine:
             return Outcome(run.key, "busy")
@@ -212,16 +212,15 @@ def run_one(
                         init_root=runs.root,
                         progress=progress,
                     )
-                return Outcome(run.key, "done")
+                return Outcome(run.key, "done", said)
             except (StorageError, TrainingInterrupted):
                 raise
             except RunBusyError:
                 return Outcome(run.key, "busy")
             except (RunError, CheckpointError) as error:  # of its own directory: an earlier attempt left it like that
-                if again:
+                if said:
                     return Outcome(run.key, "failed", str(error))
-                again = True
-                say(f"{error}; run {run.key} is set aside and done again")
+                said = f"{error}; the run was set aside and done again"
                 runs.set_aside(run)
             except (FiltercovError, RuntimeError, ValueError, MemoryError) as error:
                 return Outcome(run.key, "failed", f"{type(error).__name__}: {error}")

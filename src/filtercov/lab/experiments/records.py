@@ -105,7 +105,7 @@ class ExperimentRecord(Heading):
         return f"{words} on {data}, {first}{counted(epochs[-1], 'epoch')}"
 
 
-def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentRecord:
+def collect(experiment: Experiment, runs: Runs) -> ExperimentRecord:
     """Read an experiment's runs, checking each; what is damaged is named and counts as missing.
 
     Evidence has no weights, so of it pictures of filters are left out.
@@ -118,7 +118,7 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
     beside = [runs.speed_file(experiment.name, experiment.scale)] if timings.steps else []
     return ExperimentRecord(
         **{field.name: getattr(experiment, field.name) for field in fields(Heading)},
-        command=command(experiment, options),
+        command=command(experiment),
         versions=versions([run.result for run in found.values()])
         | ({"timed on": timings.machine} if timings.steps else {}),
         cells=tuple(_cell(experiment.name, cell, found) for cell in experiment.cells),
@@ -139,8 +139,9 @@ def collect(experiment: Experiment, runs: Runs, options: Options) -> ExperimentR
     )
 
 
-def command(experiment: Experiment, options: Options) -> str:
+def command(experiment: Experiment) -> str:
     """The command that makes an experiment again."""
+    options = experiment.options
     words = ["filtercov", "reproduce", experiment.name, "--scale", experiment.scale]
     words += ["--data", options.cifar] if options.cifar != Options.cifar else []
     words += ["--imagenet", options.imagenet] if options.imagenet else []

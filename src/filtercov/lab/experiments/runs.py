@@ -93,13 +93,7 @@ class Runs:
                 raise RunError(f"the result in {path} does not agree with the metrics")
             if key != found.key and (_KEY.fullmatch(key) or not self.has_weights):
                 raise RunError(f"{path} is another run's, {found.key}")
-        except (
-            FiltercovError,
-            AttributeError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ) as error:  # not JSON, or of other values
+        except (FiltercovError, AttributeError, KeyError, TypeError, ValueError) as error:  # not JSON, or other values
             raise DamagedRunError(f"run {key} is damaged and will not be used: {error}") from error
         return found
 
@@ -135,29 +129,23 @@ class Runs:
                 damaged.append(str(error))
         return found, tuple(damaged)
 
-    def record(self, wanted: Experiment, options: Options) -> None:
+    def record(self, wanted: Experiment) -> None:
         """Note that an experiment was asked for, so that a report can name what is missing."""
-        path = self.request_file(wanted)
-        with storing(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, request(wanted, options))
+        write_json(self.request_file(wanted), request(wanted))
 
     def request_file(self, wanted: Experiment) -> Path:
         """Where it is kept that an experiment was asked for."""
         return self.root / "sweeps" / f"{wanted.name}--{wanted.scale}.json"
 
-    def experiments(self) -> list[tuple[Experiment, Options]]:
-        """The experiments that were asked for, with their options."""
+    def experiments(self) -> list[Experiment]:
+        """The experiments that were asked for."""
         return [self.asked_for(path) for path in sorted((self.root / "sweeps").glob("*.json"))]
 
-    def asked_for(self, path: Path) -> tuple[Experiment, Options]:
-        """The experiment that a file asks for, and its options."""
-        try:
-            asked = self.values(path)
-            options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
-            return experiment(asked["name"], scale=asked["scale"], options=options), options
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"{path} does not say which experiment was run ({error}); delete it") from error
+    def asked_for(self, path: Path) -> Experiment:
+        """The experiment that a file asks for."""
+        asked = self.values(path)
+        options = Options(**{**asked["options"], "also": tuple(asked["options"]["also"])})
+        return experiment(asked["name"], scale=asked["scale"], options=options)
 
     def speed_file(self, name: str, scale: str) -> Path:
         """Where an experiment's timings are kept."""
@@ -166,7 +154,7 @@ class Runs:
     def timings(self, name: str, scale: str) -> Timings:
         """An experiment's timings, without steps if there are none."""
         path = self.speed_file(name, scale)
-        return Timings.parse(self.values(path), path) if path.exists() else Timings()
+        return Timings.parse(self.values(path)) if path.exists() else Timings()
 
     def source(self, finished: Sequence[Run | KeptRun], *, beside: Iterable[Path] = ()) -> Source:
         """Where finished runs are, and one checksum of their results and of the files `beside` them."""
@@ -196,14 +184,9 @@ class Runs:
             self.directory(run).path.rename(damaged / f"{run.key}-{number}")
 
 
-def request(wanted: Experiment, options: Options) -> dict[str, Any]:
+def request(wanted: Experiment) -> dict[str, Any]:
     """What `asked_for` reads."""
-    return {"name": wanted.name, "scale": wanted.scale, "options": asdict(options)}
-
-
-def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
-    """The test accuracy of each epoch in the metrics."""
-    return tuple(record["test_accuracy"] for record in metrics if record.get("event") == "epoch")
+    return {"name": wanted.name, "scale": wanted.scale, "options": asdict(wanted.options)}
 
 
 def read_finished(directory: RunDirectory) -> KeptRun:

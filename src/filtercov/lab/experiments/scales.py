@@ -33,8 +33,7 @@ class Scale:
     cifar: Family
     imagenet: Family
     shrink: Callable[[Network], Network]
-    table_kernels: tuple[int, ...] = (3, 7, 9, 15)
-    figure_kernels: tuple[int, ...] = (3, 7, 9, 15)
+    kernels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # in a "table" or "figure", else all
     grid_points: int | None = None  # values on each axis of a grid search; None: all of them
     claim_seeds: int = 3  # of what settles a claim
     judges: bool = True  # whether its accuracies can speak for or against the paper's
@@ -99,7 +98,7 @@ _SMALL = Scale(
         run={"data_limit": 10_000, "image_size": 112, "augment": "light"},
     ),
     shrink=_small,
-    figure_kernels=(9,),
+    kernels={"figure": (9,)},
     grid_points=3,
     claim_seeds=10,
 )
@@ -112,8 +111,7 @@ _SMOKE = Scale(
         recipe="imagenet", seeds=1, reference_epochs=1, epochs=dict.fromkeys((10, 50, 150), 1), **_EMBEDDED
     ),
     shrink=_smoke,
-    table_kernels=(9,),
-    figure_kernels=(9,),
+    kernels={"table": (9,), "figure": (9,)},
     grid_points=1,
     claim_seeds=1,
     judges=False,

@@ -96,9 +96,9 @@ def read_view(root: Path | str) -> View:
     if not kept and not damaged:
         raise ConfigError(f"there is no evidence in {root}; filtercov keep RUNS --to {root} puts some there")
     asked = evidence.experiments()
-    belonging = {run.key for each, _ in asked for run in each.runs}
+    belonging = {run.key for each in asked for run in each.runs}
     alone = settings_of(run for run in kept if run.key not in belonging)
-    records = tuple(collect(each, evidence, options) for each, options in asked)
+    records = tuple(collect(each, evidence) for each in asked)
     by_worth = sorted(records, key=lambda record: (find_scale(record.scale).judges, record.scale == SCALE))
     settling = {record.name: record for record in by_worth}  # of one name the last
     controls = settling.get(CONTROLS)

@@ -154,9 +154,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Give a file these contents, or leave it as it was."""
-    with storing(path), atomic_write(path) as temporary:
-        temporary.write_bytes(data)
+    """Give a file these contents, or leave it as it was; its directory is made if there is none."""
+    with storing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(data)
 
 
 @contextmanager
