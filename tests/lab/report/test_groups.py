@@ -178,10 +178,9 @@ def test_runs_are_grouped_by_what_was_trained_and_what_is_left_out_is_named(tmp_
         "thawed closed-form imagenet-thawed",
         "left out: unfinished: not finished",
         "left out: run broken is damaged",
-        f"2 runs in {root}",
     ):
         assert said in (tmp_path / "p.html").read_text()
-    assert f"1 run in {root / 'uniform'}" in runs_page(root / "uniform")[0]
+    assert "thawed closed-form" not in runs_page(root / "uniform")[0]
     train(root / "other", lr=0.02)
     html, _ = runs_page(root)
     assert '<p class="lead">2 settings, each with its own table.</p>' in html

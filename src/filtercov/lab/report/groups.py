@@ -17,7 +17,6 @@ import numpy as np
 
 from filtercov.covariance.forms import Array
 from filtercov.errors import ConfigError, DamagedRunError
-from filtercov.files import Source, files_sha256
 from filtercov.lab.experiments.initialisations import shown_init
 from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.records import Trained
@@ -246,10 +245,10 @@ def groups_page(
     *,
     notes: Iterable[str] = (),
     below: str = "",
-    origin: page.Origin = page.NOWHERE,
+    command: str = "",
 ) -> str:
     """A page of groups: the answer first, and HTML of one's own `below` the rest."""
-    return page.page(title, *map(page.note, notes), groups_body(groups), below, lead=answer(groups), origin=origin)
+    return page.page(title, *map(page.note, notes), groups_body(groups), below, lead=answer(groups), command=command)
 
 
 # --- Anyone's runs, by what was trained ---
@@ -297,11 +296,10 @@ def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
     begun = [root] if (root / "config.json").exists() else sorted(path.parent for path in root.glob("*/config.json"))
     done = [run for run in map(RunDirectory, begun) if run.done]
     left_out = [f"{path.name}: not finished" for path in begun if not RunDirectory(path).done]
-    runs, files = [], []
+    runs = []
     for run in done:
         try:
             runs.append(read_finished(run))
-            files += [run.result, run.metrics]
         except DamagedRunError as error:
             left_out.append(str(error))
     if not runs:
@@ -316,8 +314,7 @@ def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
             for each in settings
         ]
     notes = [page.note(f"left out: {words}", warning=True) for words in left_out]
-    origin = page.Origin((Source(f"{counted(len(runs), 'run')} in {root}", files_sha256(root, files)),), command)
-    return page.page(title, *notes, *body, lead=lead, origin=origin), left_out
+    return page.page(title, *notes, *body, lead=lead, command=command), left_out
 
 
 def _common(spec: RunSpec) -> RunSpec:

@@ -88,7 +88,7 @@ class Report:
         return about | {"schedule": schedule, "layers": self.layers} | against
 
     def page(self, *, command: str = "") -> str:
-        """The HTML page, which ends with its sources and the `command` that made it."""
+        """The HTML page, which ends with the `command` that made it."""
         title, rng = " against ".join(target.label for target in self.targets), np.random.default_rng(0)
         sizes = " and ".join(dict.fromkeys(shown_size(layer.kernel_size) for layer in self.target.statistics))
         return page.page(
@@ -101,7 +101,7 @@ class Report:
             "<h2>Layer by layer</h2>",
             *(_card(self, index, rng) for index in range(len(self.layers))),
             lead=_finding(self),
-            origin=page.Origin(tuple(source for target in self.targets for source in target.sources), command),
+            command=command,
         )
 
 

@@ -7,7 +7,6 @@ scale; its gains over uniform can be compared all the same, and have charts of t
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -48,9 +47,7 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     written = [path for record in records for path in write_report(record, page_beside(out, record), command=command)]
     missing = sum(len(record.missing) for record in records)
     lead = f"{counted(len(records), 'experiment')}; {counted(missing, 'run')} missing." if missing else "All complete."
-    sources = tuple(replace(r.source, name=f"{r.name}, scale {r.scale}: {r.source.name}") for r in records)
-    origin = page.Origin(sources, command)
-    index = page.page("Experiments", experiment_table(records, out), lead=lead, origin=origin)
+    index = page.page("Experiments", experiment_table(records, out), lead=lead, command=command)
     return [page.write_output(out, index), *written]
 
 
@@ -111,7 +108,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     body += ["<h2>Learning curves</h2>", curves] if "<svg" in curves else []
     items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in record.versions.items())
     body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
-    return page.page(title, *body, lead=lead, origin=page.Origin((record.source,), command))
+    return page.page(title, *body, lead=lead, command=command)
 
 
 def claim_picture(finding: Finding, *, below: str = "") -> str:
