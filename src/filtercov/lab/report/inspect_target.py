@@ -94,11 +94,8 @@ def model_target(model: nn.Module, label: str, *, example_input: Any = None, not
 
 def _read_run(path: Path, files: Sequence[Path]) -> Target:
     """The weights of a run, whose statistics know the layers of its model and their order, or these statistics."""
-    notes: tuple[str, ...] = ()
-    if not (path / "result.json").exists():
-        notes += ("the run is not finished: this is its last checkpoint",)
-    if (path / WATCHED).exists():
-        notes += (f"it was watched while it trained: filtercov inspect {path / WATCHED} shows how its filters grew",)
+    finished = (path / "result.json").exists()
+    notes = () if finished else ("the run is not finished: this is its last checkpoint",)
     loaded = FilterStatistics.load(files[-1]) if files[-1].name == RUN_FILES[1] else None
     if loaded and len(files) == 1:
         return Target(path.resolve().name, "run", loaded, {}, (*notes, *loaded.notes))
