@@ -28,11 +28,11 @@ from filtercov.lab.report.pictures import filters_picture
 from filtercov.lab.report.results_statistics import (
     METHOD,
     MOST_SEEDS,
+    OVER_SEEDS,
     Difference,
     Summary,
     paired_difference,
     seeds_needed,
-    show_seeds,
     summarise,
     welch_interval,
 )
@@ -198,7 +198,7 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
         band = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
         series.append(Series(group.label, points, band, kind, colour))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
-    return page.figure(chart, page.text(f"{what}, {show_seeds(len(group.runs) for group in drawn)}"))
+    return page.figure(chart, page.text(f"{what}, {OVER_SEEDS}"))
 
 
 def filters_section(groups: Sequence[Group]) -> str:

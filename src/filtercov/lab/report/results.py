@@ -23,7 +23,7 @@ from filtercov.lab.report.groups import by, curves_figure, spread
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
-from filtercov.lab.report.results_statistics import INTERVAL, show_seeds
+from filtercov.lab.report.results_statistics import INTERVAL, OVER_SEEDS
 from filtercov.lab.report.results_table import Line
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
@@ -92,7 +92,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     body += [claim_picture(finding)] if finding and finding.run else []
     if found:
         caption = "Test accuracy in percent, mean ± standard deviation over n seeds. Press a heading to sort."
-        body += ["<h2>Results</h2>", page.text_table(texts.table(found, narrow=True), caption=caption)]
+        body += ["<h2>Results</h2>", page.text_table(texts.table(found), caption=caption)]
     if record.speeds:
         body += ["<h2>Results</h2>", page.text_table(texts.speed_table(record))]
     body += [page.note(words) for words in texts.notes(record) if words != lead]
@@ -177,8 +177,7 @@ def _epochs_figure(row: str, found: Sequence[Line]) -> str:
         means = [(epochs, m.mean) for epochs, m in summaries]
         series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
     chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
-    seeds = show_seeds(len(line.runs) for line in found)
-    return page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}")
+    return page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {OVER_SEEDS}")
 
 
 def _drawing(drawing: DrawingRecord) -> str:

@@ -6,7 +6,7 @@ true difference in 95 of 100 experiments if the differences of the seeds are ind
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -15,6 +15,7 @@ import numpy as np
 
 CONFIDENCE = 0.95
 INTERVAL = f"{CONFIDENCE:.0%} interval"
+OVER_SEEDS = "mean ± standard deviation over seeds"
 MOST_SEEDS = 200  # worth naming
 METHOD = (
     f"Differences are means over the n seeds that both sides have, in brackets Student's {INTERVAL} for independent "
@@ -105,18 +106,6 @@ def welch_interval(ours: Summary, theirs: Summary) -> str:
     df = (first + second) ** 2 / (first**2 / (ours.n - 1) + second**2 / (theirs.n - 1))
     half = t_quantile(CONFIDENCE, math.floor(df)) * math.sqrt(first + second)
     return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
-
-
-def show_seeds(counts: Iterable[int]) -> str:
-    """How numbers over so many seeds are called in a caption.
-
-    >>> show_seeds([3, 3]), show_seeds([1, 3]), show_seeds([1, 1])
-    ('mean ± standard deviation over 3 seeds', 'mean ± standard deviation over 1 to 3 seeds', 'one seed each')
-    """
-    found = sorted(set(counts))
-    if found == [1]:
-        return "one seed each"
-    return f"mean ± standard deviation over {f'{found[0]} to ' * (len(found) > 1)}{found[-1]} seeds"
 
 
 def seeds_needed(found: Difference, *, wanted: float = 0.8) -> int | None:
