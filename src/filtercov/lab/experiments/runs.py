@@ -197,8 +197,3 @@ def request(wanted: Experiment, options: Options) -> dict[str, Any]:
 def accuracies(metrics: Iterable[Record]) -> tuple[float, ...]:
     """The test accuracy of each epoch in the metrics."""
     return tuple(record["test_accuracy"] for record in metrics if record.get("event") == "epoch")
-
-
-def read_finished(directory: RunDirectory) -> KeptRun:
-    """The finished run of a directory; raise `DamagedRunError` if its files do not add up."""
-    return Runs(directory.path.parent).read(directory.path.name)

@@ -16,11 +16,11 @@ from typing import TypeVar
 import numpy as np
 
 from filtercov.covariance.forms import Array
-from filtercov.errors import ConfigError, DamagedRunError
+from filtercov.errors import ConfigError
 from filtercov.lab.experiments.initialisations import shown_init
 from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.records import Trained
-from filtercov.lab.experiments.runs import KeptRun, read_finished
+from filtercov.lab.experiments.runs import KeptRun, Runs
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import COLOURS, Series, line_chart
@@ -294,14 +294,9 @@ def _groups(kept: list[KeptRun]) -> list[Group]:
 def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
     """The page of the finished runs in a directory, or of the run that it is, and what it leaves out."""
     begun = [root] if (root / "config.json").exists() else sorted(path.parent for path in root.glob("*/config.json"))
-    done = [run for run in map(RunDirectory, begun) if run.done]
-    left_out = [f"{path.name}: not finished" for path in begun if not RunDirectory(path).done]
-    runs = []
-    for run in done:
-        try:
-            runs.append(read_finished(run))
-        except DamagedRunError as error:
-            left_out.append(str(error))
+    whole, damaged = Runs(begun[0].parent if begun else root).usable(path.name for path in begun)
+    runs = list(whole.values())
+    left_out = [f"{path.name}: not finished" for path in begun if not RunDirectory(path).done] + [*damaged]
     if not runs:
         why = f" ({'; '.join(left_out)})" if left_out else ""
         raise ConfigError(f"{root}: needed finished runs to report, found none{why}; filtercov train makes one")
