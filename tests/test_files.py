@@ -25,7 +25,6 @@ from filtercov.files import (
     Lock,
     atomic_write,
     cache_directory,
-    files_sha256,
     open_checksummed,
     read_description,
     write_checksummed,
@@ -46,14 +45,6 @@ def test_the_cache_is_where_the_environment_says_or_in_the_home(monkeypatch):
     assert cache_directory() == Path("/home/me/.cache/filtercov")
     monkeypatch.setenv("FILTERCOV_CACHE", "~/elsewhere")
     assert cache_directory() == Path("/home/me/elsewhere")
-
-
-def test_several_files_have_the_sum_that_sha256sum_prints(tmp_path):
-    (tmp_path / "b").mkdir()
-    for name in ("c", "b/a"):
-        (tmp_path / name).write_text(name)
-    printed = subprocess.run("sha256sum b/a c | sha256sum", shell=True, cwd=tmp_path, capture_output=True, text=True)
-    assert files_sha256(tmp_path, [tmp_path / "c", tmp_path / "b" / "a"]) == printed.stdout.split()[0]
 
 
 # --- Atomic writes ---

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,27 +36,10 @@ def cache_directory() -> Path:
     return Path(os.environ.get("FILTERCOV_CACHE") or "~/.cache/filtercov").expanduser()
 
 
-# --- Where data came from ---
-
-
-@dataclass(frozen=True)
-class Source:
-    """What was read: its name as it was given, and the SHA-256 of its content; empty for a name without a file."""
-
-    name: str
-    sha256: str = ""
-
-
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def files_sha256(root: Path, files: Iterable[Path]) -> str:
-    """One SHA-256 for several files under `root`: what `sha256sum FILES | sha256sum` prints there."""
-    lines = "".join(f"{file_sha256(path)}  {path.relative_to(root).as_posix()}\n" for path in sorted(files))
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 # --- Atomic writes ---

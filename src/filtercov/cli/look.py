@@ -36,7 +36,7 @@ def inspect(
     as_json: Annotated[bool, Option("--json", help="Print every number as JSON.")] = False,
     untrained: Annotated[bool, Option(help="Take timm:NAME without its pretrained weights.")] = False,
 ) -> None:
-    """Look at the filters of any model: covariances, spectra and filters of every depthwise layer, and σ by depth.
+    """Look at the filters of any model: covariances and filters of every depthwise layer, and σ by depth.
 
     Of a run that was watched while it trained, all that over time.
     """

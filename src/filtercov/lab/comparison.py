@@ -39,7 +39,7 @@ from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import AUGMENTED, Run, RunSpec, key_of
 from filtercov.lab.experiments.sweep import refuse_failures, sweep
 from filtercov.lab.report.groups import FinishedRun, Group, Table, answer, group_table, groups_page, with_baselines
-from filtercov.lab.report.page import Origin, write_output
+from filtercov.lab.report.page import write_output
 from filtercov.lab.training import Batches, RunDirectory, TrainConfig, fit, progress_on, read_metrics
 from filtercov.lab.training.config import choice
 from filtercov.lab.training.progress import duration
@@ -61,7 +61,7 @@ class Comparison:
     title: str
     groups: list[Group]
     note: str
-    origin: Origin
+    command: str = ""
     below: str = ""  # HTML at the end of the page
 
     @property
@@ -76,7 +76,7 @@ class Comparison:
 
     def page(self) -> str:
         """The page, as HTML."""
-        return groups_page(self.title, self.groups, notes=[self.note], below=self.below, origin=self.origin)
+        return groups_page(self.title, self.groups, notes=[self.note], below=self.below, command=self.command)
 
     def write(self, out: Path | str) -> Path:
         """Write the page to a file."""
@@ -205,8 +205,7 @@ def compare(
 
     chosen = " Among more than two initialisations one chooses on these, and reports on test images."
     note = f"Accuracies are of {judged} images.{chosen * (judged == 'validation')}"
-    origin = Origin((runs.source(ordinary),) if ordinary else (), command)
-    return Comparison(f"{_name(model)} on {images.name}", with_baselines(groups, baseline), note, origin)
+    return Comparison(f"{_name(model)} on {images.name}", with_baselines(groups, baseline), note, command)
 
 
 def _given(**settings: Any) -> dict[str, Any]:

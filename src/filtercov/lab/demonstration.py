@@ -52,7 +52,7 @@ def demonstrate(out: Path, *, seed: int = 0, command: str = "", **smaller: Any) 
         "trained."
     )
     title, below = "What the covariance of filters is worth", _covariances({"uniform": uniform, "closed-form": closed})
-    return Comparison(title, beside_uniform, note, found.origin, below)
+    return Comparison(title, beside_uniform, note, command, below)
 
 
 def demo_table(groups: Sequence[Group]) -> Table:

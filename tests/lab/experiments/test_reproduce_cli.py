@@ -38,10 +38,11 @@ def kronecker(tmp_path_factory):
 
 def test_the_table_is_printed_with_what_was_reduced_and_a_claim_with_what_became_of_it(kronecker, tmp_path):
     _, output = kronecker
+    assert "Trained: convmixer_8_2_k9_p7 on" in output
     assert "Smaller than in the paper" in output
     assert "9 of 9 done" in output
     for column in ("uniform", "covariance", "kronecker", "orthogonal"):
-        assert re.search(rf"k9: convmixer_8_2_k9_p7 +1 \(20\) +frozen +{column} +\d+\.\d\d .*1\n", output)
+        assert re.search(rf"\nfrozen +{column} +\d+\.\d\d .*1\n", output)
     output = run("reproduce", "claim-c13", "--scale", "smoke", "--seeds", 1, "--runs", tmp_path)
     assert "C13, With 16 layers the closed form reaches" in output
     assert "Verdict: not run." in output

@@ -1,6 +1,5 @@
 """Records for tests of the report, made of given accuracies rather than of runs."""
 
-from filtercov.files import Source
 from filtercov.lab.experiments.paper import PaperNumber
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord, Trained
 from filtercov.lab.experiments.timings import SpeedRecord
@@ -26,7 +25,6 @@ def record(*cells: CellRecord, chart: str = "bars", speeds: tuple[SpeedRecord, .
         "reduced": "everything & more",
     } | more
     return ExperimentRecord(
-        source=Source("5 runs in made up", "0123456789abcdef" * 4),
         title="Made up <for tests>",
         shows="how a report looks",
         chart=chart,

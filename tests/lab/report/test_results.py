@@ -13,7 +13,7 @@ from filtercov.errors import StorageError
 from filtercov.lab.experiments.records import DrawingRecord
 from filtercov.lab.report import page
 from filtercov.lab.report.results import results_page, write_reports
-from filtercov.lab.report.results_table import lines, ranked, standings, to_csv, to_markdown, to_terminal
+from filtercov.lab.report.results_table import lines, ranked, standings, table, to_csv, to_markdown, to_terminal
 from tests.lab.report.results_records import SPEEDS, TABLE, TRAINED, cell, record
 
 UNIFORM = cell("thawed/uniform", 50.0, 51.0, paper=89.0)
@@ -49,6 +49,11 @@ def test_each_cell_is_compared_with_uniform_of_its_own_row_epochs_and_filters():
     found = lines(record(*cells))
     assert [line.difference.mean for line in found if line.cell.init != "uniform"] == list(range(1, 9))
     assert {line.difference for line in found if line.cell.init == "uniform"} == {None}
+    assert [row[:3] for row in table(found)[:2]] == [
+        ["row", "epochs (the paper's)", "filters"],
+        ["k9", "5 (20)", "thawed"],
+    ]
+    assert table(found[:1])[0][0] == "filters"  # where all have one row and length
 
 
 @pytest.mark.parametrize("make", [to_markdown, to_terminal, results_page])

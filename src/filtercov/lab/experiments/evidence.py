@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from filtercov.errors import ConfigError, RunError
-from filtercov.files import Source
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Experiment
 from filtercov.lab.experiments.initialisations import find, reference_key, shown_init
@@ -63,11 +62,6 @@ class Evidence(Runs):
         """All runs that can be used, by key, and what is wrong with the others."""
         kept, damaged = self.usable(path.stem for path in sorted((self.root / "runs").glob("*.json")))
         return tuple(kept.values()), damaged
-
-    @property
-    def all_files(self) -> Source:
-        """Where everything that can be used lies, and one checksum of it."""
-        return self.source(self.found[0], beside=self.root.glob("s*/*.json"))
 
 
 def seal(values: Mapping[str, Any]) -> bytes:

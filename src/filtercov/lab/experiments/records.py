@@ -7,7 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-from filtercov.files import Source
 from filtercov.lab.experiments.catalogue import Cell, Experiment, Heading, Options
 from filtercov.lab.experiments.paper import CellName, PaperNumber, Place, paper_numbers
 from filtercov.lab.experiments.runs import KeptRun, Runs
@@ -88,7 +87,6 @@ class ExperimentRecord(Heading):
     damaged: tuple[str, ...]  # what was found and not used
     missing: tuple[str, ...]  # runs, with those that they start from
     seconds: float  # that all runs together, references included, took to train
-    source: Source  # the runs that were read, by where they lie
 
     @property
     def trained(self) -> str:
@@ -115,7 +113,6 @@ def collect(experiment: Experiment, runs: Runs) -> ExperimentRecord:
     found, damaged = runs.usable(run.key for run in experiment.runs)
     missing = in_order(run for run in experiment.shown if run.key not in found)
     timings = runs.timings(experiment.name, experiment.scale)
-    beside = [runs.speed_file(experiment.name, experiment.scale)] if timings.steps else []
     return ExperimentRecord(
         **{field.name: getattr(experiment, field.name) for field in fields(Heading)},
         command=command(experiment),
@@ -135,7 +132,6 @@ def collect(experiment: Experiment, runs: Runs) -> ExperimentRecord:
         damaged=damaged,
         missing=tuple(str(run) for run in missing if run.key not in found),
         seconds=sum(run.result.seconds for run in found.values()),
-        source=runs.source([run for run in experiment.runs if run.key in found], beside=beside),
     )
 
 

@@ -8,7 +8,7 @@ speeds/          timings of experiments that have any
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import CheckpointError, ConfigError, DamagedRunError, FiltercovError, RunError
-from filtercov.files import Lock, Source, files_sha256
+from filtercov.files import Lock
 from filtercov.lab.experiments.catalogue import Experiment, Options, experiment
 from filtercov.lab.experiments.runspec import VERSION, Run, RunSpec, key_of
 from filtercov.lab.experiments.timings import Timings
@@ -24,7 +24,6 @@ from filtercov.lab.training import FitResult, read_metrics, read_result
 from filtercov.lab.training.config import FORMAT
 from filtercov.lab.training.rundir import START_AGAIN, Record, RunDirectory, read_json, storing, write_json
 from filtercov.lab.training.state import read_checksum
-from filtercov.printable import counted
 from filtercov.statistics.filter_statistics import FilterStatistics
 
 _KEY = re.compile(r"[0-9a-f]{16}")  # the name of a run beside others; in a directory of its own it may have any
@@ -156,12 +155,6 @@ class Runs:
         path = self.speed_file(name, scale)
         return Timings.parse(self.values(path)) if path.exists() else Timings()
 
-    def source(self, finished: Sequence[Run | KeptRun], *, beside: Iterable[Path] = ()) -> Source:
-        """Where finished runs are, and one checksum of their results and of the files `beside` them."""
-        files = [*beside, *(self.file(run.key) for run in finished)]
-        name = f"{counted(len(finished), 'run')} in {self.root}" if finished else str(self.root)
-        return Source(name, files_sha256(self.root, files) if files else "")
-
     @contextmanager
     def claim(self, run: Run) -> Iterator[bool]:
         """Try to take a run's lock and yield whether it was free; it ends with its owner, however that dies."""
@@ -187,8 +180,3 @@ class Runs:
 def request(wanted: Experiment) -> dict[str, Any]:
     """What `asked_for` reads."""
     return {"name": wanted.name, "scale": wanted.scale, "options": asdict(wanted.options)}
-
-
-def read_finished(directory: RunDirectory) -> KeptRun:
-    """The finished run of a directory; raise `DamagedRunError` if its files do not add up."""
-    return Runs(directory.path.parent).read(directory.path.name)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from filtercov.errors import ConfigError
-from filtercov.files import Source
 from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.experiments.paper import CLAIMS, DRAWS, REFERENCE_CLAIMS, judge_references
 from filtercov.lab.experiments.records import ExperimentRecord, collect
@@ -74,7 +73,6 @@ class View:
     records: tuple[ExperimentRecord, ...]  # of every experiment that was asked for
     damaged: tuple[str, ...]
     summary: str  # how much evidence there is
-    source: Source
 
     @property
     def at_paper_size(self) -> list[Setting]:
@@ -111,7 +109,6 @@ def read_view(root: Path | str) -> View:
         records=records,
         damaged=damaged,
         summary=f"{counted(len(kept), 'run')}, which took {duration(seconds)} of training in all, by the clock.",
-        source=evidence.all_files,
     )
 
 
@@ -231,8 +228,7 @@ def evidence_page(view: View, out: Path, *, command: str = "") -> str:
     if view.others:
         listed = "".join(f"<h3>{page.text(each.title)}</h3>{groups_body(each.groups)}" for each in view.others)
         body += ["<h2>Other runs</h2>", page.folded(counted(len(view.others), "setting"), listed)]
-    lead, origin = f"{claims_answer(view.findings)} {view.summary}", page.Origin((view.source,), command)
-    return page.page("Evidence", *body, lead=lead, origin=origin)
+    return page.page("Evidence", *body, lead=f"{claims_answer(view.findings)} {view.summary}", command=command)
 
 
 def controls_picture(record: ExperimentRecord) -> str:

@@ -11,7 +11,7 @@ from inspect import signature
 from filtercov.covariance.root import WINDOW_DECAY, WINDOW_ERROR
 from filtercov.filters import init_
 from filtercov.lab.report.charts import legend, log_axis, round_axis, stage
-from filtercov.lab.report.page import Origin, asset, embedded_json, page, text
+from filtercov.lab.report.page import asset, embedded_json, page, text
 from filtercov.lab.report.pictures import FINEST, SUPPORT, palette
 from filtercov.schedule import PRESETS
 
@@ -55,7 +55,7 @@ def explore_page(*, command: str = "") -> str:
     for name, part in parts.items():
         body = body.replace(f"<!-- {name} -->", part)
     scripts = ["drawing.js", "explore_math.js", "explore.js"]
-    return page("Explore filter covariances · filtercov", body, origin=Origin(command=command), scripts=scripts)
+    return page("Explore filter covariances · filtercov", body, command=command, scripts=scripts)
 
 
 def _controls() -> str:

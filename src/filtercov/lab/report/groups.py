@@ -16,12 +16,11 @@ from typing import TypeVar
 import numpy as np
 
 from filtercov.covariance.forms import Array
-from filtercov.errors import ConfigError, DamagedRunError
-from filtercov.files import Source, files_sha256
+from filtercov.errors import ConfigError
 from filtercov.lab.experiments.initialisations import shown_init
 from filtercov.lab.experiments.paper import Place, paper_numbers
 from filtercov.lab.experiments.records import Trained
-from filtercov.lab.experiments.runs import KeptRun, read_finished
+from filtercov.lab.experiments.runs import KeptRun, Runs
 from filtercov.lab.experiments.runspec import RunSpec
 from filtercov.lab.report import page
 from filtercov.lab.report.charts import COLOURS, Series, line_chart
@@ -29,11 +28,11 @@ from filtercov.lab.report.pictures import filters_picture
 from filtercov.lab.report.results_statistics import (
     METHOD,
     MOST_SEEDS,
+    OVER_SEEDS,
     Difference,
     Summary,
     paired_difference,
     seeds_needed,
-    show_seeds,
     summarise,
     welch_interval,
 )
@@ -199,7 +198,7 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
         band = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
         series.append(Series(group.label, points, band, kind, colour))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
-    return page.figure(chart, page.text(f"{what}, {show_seeds(len(group.runs) for group in drawn)}"))
+    return page.figure(chart, page.text(f"{what}, {OVER_SEEDS}"))
 
 
 def filters_section(groups: Sequence[Group]) -> str:
@@ -246,10 +245,10 @@ def groups_page(
     *,
     notes: Iterable[str] = (),
     below: str = "",
-    origin: page.Origin = page.NOWHERE,
+    command: str = "",
 ) -> str:
     """A page of groups: the answer first, and HTML of one's own `below` the rest."""
-    return page.page(title, *map(page.note, notes), groups_body(groups), below, lead=answer(groups), origin=origin)
+    return page.page(title, *map(page.note, notes), groups_body(groups), below, lead=answer(groups), command=command)
 
 
 # --- Anyone's runs, by what was trained ---
@@ -295,15 +294,9 @@ def _groups(kept: list[KeptRun]) -> list[Group]:
 def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
     """The page of the finished runs in a directory, or of the run that it is, and what it leaves out."""
     begun = [root] if (root / "config.json").exists() else sorted(path.parent for path in root.glob("*/config.json"))
-    done = [run for run in map(RunDirectory, begun) if run.done]
-    left_out = [f"{path.name}: not finished" for path in begun if not RunDirectory(path).done]
-    runs, files = [], []
-    for run in done:
-        try:
-            runs.append(read_finished(run))
-            files += [run.result, run.metrics]
-        except DamagedRunError as error:
-            left_out.append(str(error))
+    whole, damaged = Runs(begun[0].parent if begun else root).usable(path.name for path in begun)
+    runs = list(whole.values())
+    left_out = [f"{path.name}: not finished" for path in begun if not RunDirectory(path).done] + [*damaged]
     if not runs:
         why = f" ({'; '.join(left_out)})" if left_out else ""
         raise ConfigError(f"{root}: needed finished runs to report, found none{why}; filtercov train makes one")
@@ -316,8 +309,7 @@ def runs_page(root: Path, *, command: str = "") -> tuple[str, list[str]]:
             for each in settings
         ]
     notes = [page.note(f"left out: {words}", warning=True) for words in left_out]
-    origin = page.Origin((Source(f"{counted(len(runs), 'run')} in {root}", files_sha256(root, files)),), command)
-    return page.page(title, *notes, *body, lead=lead, origin=origin), left_out
+    return page.page(title, *notes, *body, lead=lead, command=command), left_out
 
 
 def _common(spec: RunSpec) -> RunSpec:

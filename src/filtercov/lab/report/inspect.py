@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,10 @@ import numpy as np
 from torch import nn
 
 from filtercov.covariance.closed_form import gaussian_covariance
-from filtercov.covariance.forms import Array
 from filtercov.covariance.transfer import LayerStatistics
 from filtercov.errors import SourceError
 from filtercov.lab.report import page
-from filtercov.lab.report.charts import SHARES, Axis, Plot, legend, log_axis
+from filtercov.lab.report.charts import SHARES, Plot, legend, log_axis
 from filtercov.lab.report.inspect_target import Target, find_target, model_target, read_watched
 from filtercov.lab.report.pictures import BLOCKS, SHOWN, covariance_picture, filters_picture, sampled, shown_size
 from filtercov.lab.report.watched import WatchedReport, show_alike
@@ -88,7 +86,7 @@ class Report:
         return about | {"schedule": schedule, "layers": self.layers} | against
 
     def page(self, *, command: str = "") -> str:
-        """The HTML page, which ends with its sources and the `command` that made it."""
+        """The HTML page, which ends with the `command` that made it."""
         title, rng = " against ".join(target.label for target in self.targets), np.random.default_rng(0)
         sizes = " and ".join(dict.fromkeys(shown_size(layer.kernel_size) for layer in self.target.statistics))
         return page.page(
@@ -101,7 +99,7 @@ class Report:
             "<h2>Layer by layer</h2>",
             *(_card(self, index, rng) for index in range(len(self.layers))),
             lead=_finding(self),
-            origin=page.Origin(tuple(source for target in self.targets for source in target.sources), command),
+            command=command,
         )
 
 
@@ -301,35 +299,19 @@ def _card(report: Report, index: int, rng: np.random.Generator) -> str:
     sigma, size = n["sigma"], layer.kernel_size
     nearest = np.zeros_like(layer.covariance) if sigma is None else gaussian_covariance(size, sigma)
     closed = _covariance(replace(layer, covariance=nearest), f"closed form, σ = {page.number(sigma)}")
-    spectra = {"layer": layer.covariance, "closed form": nearest}
     body = f'<div class="thirds">{_pictures(report.target, index, rng)}{closed}</div>'
     if report.against:
-        spectra[report.against.label] = report.against.statistics[index].covariance
         named = f"{report.against.label}{' (resized)' if n['resized'] else ''}: {n['other']}"
         body = f"<h4>{page.text(report.target.label)}</h4>{body}<h4>{page.text(named)}</h4>"
         body += f'<div class="thirds">{_pictures(report.against, index, rng)}</div>'
-    more = page.folded("Spectra", page.figure(spectrum_chart(spectra), "each over its largest eigenvalue"))
     names = {"σ": "sigma", "likeness": "likeness", "by chance": "likeness_chance", "cosine": "cosine", "scale": "scale"}
     facts = {name: n[number] for name, number in names.items() if number in n}
     listed = "".join(f"<span>{name} <b>{page.number(value)}</b></span>" for name, value in facts.items())
     about = f"{shown_size(size)} · {counted(layer.count, 'filter')} · depth {n['depth']:.2f}"
     return (
         f'<section class="card" id="layer-{index}"><h3>{index + 1}. {page.text(layer.name)} '
-        f'<span class="quiet">{about}</span></h3><p class="facts">{listed}</p>{body}{more}</section>'
+        f'<span class="quiet">{about}</span></h3><p class="facts">{listed}</p>{body}</section>'
     )
-
-
-def spectrum_chart(covariances: Mapping[str, Array]) -> str:
-    """Spectra by name, each over its largest eigenvalue, on a logarithmic scale of four decades, with a legend."""
-    spectra = {name: spectrum(cov) for name, cov in covariances.items()}
-    n, scale = len(next(iter(spectra.values()))), log_axis([1e-4, 1.0])
-    ranks = sorted({1, *(max(2, round(n * quarter / 4)) for quarter in (1, 2, 3, 4))})
-    axis = Axis(1.0, float(ranks[-1]), ranks)
-    plot = Plot(axis, scale, label="spectrum of the covariance", x_label="rank", y_label="eigenvalue, λ / λ₁")
-    for colour, eigenvalues in enumerate(spectra.values()):
-        shares = eigenvalues / (max(float(eigenvalues[0]), 0.0) or 1.0)
-        plot.line([(rank, float(x)) for rank, x in enumerate(shares, start=1) if x > scale.low], colour=colour)
-    return plot.html() + legend([(name, f"line s{colour}") for colour, name in enumerate(spectra)])
 
 
 def _pictures(target: Target, index: int, rng: np.random.Generator) -> str:

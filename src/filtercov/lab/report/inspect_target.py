@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +12,9 @@ from torch import Tensor, nn
 
 from filtercov.covariance.forms import Array
 from filtercov.errors import ModelError, SourceError
-from filtercov.files import Source, file_sha256
 from filtercov.lab.models.lookup import create, import_timm
 from filtercov.layers.checkpoint import read_depthwise_weights, read_named_weights
 from filtercov.layers.find import depthwise_layers, plain_values
-from filtercov.layers.state_dict import checkpoint_files
 from filtercov.statistics.filter_statistics import FilterStatistics, is_statistics, measure_layers
 from filtercov.statistics.shipped import shipped_file, shipped_names
 from filtercov.statistics.watched import Watched, is_watched_run
@@ -29,17 +27,13 @@ Kind = Literal["checkpoint", "statistics file", "run", "watched run", "model"]
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Filter statistics, and where there are any the filters (count, *kernel_size) by layer.
-
-    `sources` are the files it was read from, or the model's name.
-    """
+    """Filter statistics, and where there are any the filters (count, *kernel_size) by layer."""
 
     label: str
     kind: Kind
     statistics: FilterStatistics
     filters: Mapping[str, Array]
     notes: tuple[str, ...] = ()
-    sources: tuple[Source, ...] = ()
 
 
 def find_target(target: str, *, untrained: bool = False) -> Target:
@@ -63,17 +57,15 @@ def read_target(path: Path) -> Target:
     if run := read_watched(path):
         label, watched = run
         moment = watched[-1]
-        files, notes = [moment.path], (*watched.notes, f"this is the last moment that was watched, step {moment.step}")
-        target = Target(label, "watched run", moment.statistics, moment.filters, notes)
-    elif files := _run_files(path):
-        target = _read_run(path, files)
-    elif is_statistics(path):
-        statistics, files = FilterStatistics.load(path), [path]
-        target = Target(path.name, "statistics file", statistics, {}, statistics.notes)
-    else:
-        weights, files = read_depthwise_weights(path), list(checkpoint_files(path))
-        target = _measured(path.name, "checkpoint", weights.tensors, weights.notes)
-    return replace(target, sources=tuple(Source(str(file), file_sha256(file)) for file in files))
+        notes = (*watched.notes, f"this is the last moment that was watched, step {moment.step}")
+        return Target(label, "watched run", moment.statistics, moment.filters, notes)
+    if files := _run_files(path):
+        return _read_run(path, files)
+    if is_statistics(path):
+        statistics = FilterStatistics.load(path)
+        return Target(path.name, "statistics file", statistics, {}, statistics.notes)
+    weights = read_depthwise_weights(path)
+    return _measured(path.name, "checkpoint", weights.tensors, weights.notes)
 
 
 def read_watched(path: Path) -> tuple[str, Watched] | None:
@@ -97,16 +89,13 @@ def _run_files(path: Path) -> list[Path]:
 def model_target(model: nn.Module, label: str, *, example_input: Any = None, notes: tuple[str, ...] = ()) -> Target:
     """Look at a model in memory; `example_input` traces the order in which its layers run."""
     weights = {layer.name: layer.weight for layer in depthwise_layers(model, example_input)}
-    return replace(_measured(label, "model", weights, notes), sources=(Source(label),))
+    return _measured(label, "model", weights, notes)
 
 
 def _read_run(path: Path, files: Sequence[Path]) -> Target:
     """The weights of a run, whose statistics know the layers of its model and their order, or these statistics."""
-    notes: tuple[str, ...] = ()
-    if not (path / "result.json").exists():
-        notes += ("the run is not finished: this is its last checkpoint",)
-    if (path / WATCHED).exists():
-        notes += (f"it was watched while it trained: filtercov inspect {path / WATCHED} shows how its filters grew",)
+    finished = (path / "result.json").exists()
+    notes = () if finished else ("the run is not finished: this is its last checkpoint",)
     loaded = FilterStatistics.load(files[-1]) if files[-1].name == RUN_FILES[1] else None
     if loaded and len(files) == 1:
         return Target(path.resolve().name, "run", loaded, {}, (*notes, *loaded.notes))

@@ -1,8 +1,8 @@
 """Self-contained HTML pages: one file, no network, light, dark and on paper.
 
 A page carries its style, scripts and pictures inside it, and a content security policy that forbids it to fetch
-anything, so it opens the same in ten years and from any disk. It ends with what made it: version, sources and command,
-and no date, so that the same command makes the same page of the same files.
+anything, so it opens the same in ten years and from any disk. It ends with what made it: version and command, and no
+date, so that the same command makes the same page of the same files.
 """
 
 from __future__ import annotations
@@ -12,37 +12,24 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from filtercov.errors import StorageError
-from filtercov.files import Source, atomic_write
+from filtercov.files import atomic_write
 from filtercov.printable import printable
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 NUMBER, TAGS = re.compile(r"[(+−-]?\d"), re.compile(r"<[^>]*>")
-SHOWN_DIGITS = 16  # of a checksum, as many as name a run
 SENTENCE = 32  # letters: longer cells of a table wrap
 
 
-@dataclass(frozen=True)
-class Origin:
-    """The sources of a page and the command that made it, which is empty for pages made from Python."""
+def page(title: str, *body: str, lead: str = "", command: str = "", scripts: Iterable[str] = ()) -> str:
+    """A whole HTML document: the title, the result in a sentence or a few lines (`lead`), and `body`.
 
-    sources: tuple[Source, ...] = ()
-    command: str = ""
-
-
-NOWHERE = Origin()
-
-
-def page(title: str, *body: str, lead: str = "", origin: Origin = NOWHERE, scripts: Iterable[str] = ()) -> str:
-    """A whole HTML document: the title, the result in a sentence or a few lines (`lead`), `body`, and the `origin`.
-
-    Without a lead the body (HTML) has a heading of its own.
+    Without a lead the body (HTML) has a heading of its own. `command` made the page; Python has none.
 
     >>> page("Filters & co", "<p>hello</p>", lead="a < b").splitlines()[4]
     '<title>Filters &amp; co</title>'
@@ -50,12 +37,7 @@ def page(title: str, *body: str, lead: str = "", origin: Origin = NOWHERE, scrip
     heading = f'<h1>{text(title)}</h1>\n<p class="lead">{lines(lead)}</p>' if lead else ""
     content = "\n".join(filter(None, [heading, *body]))
     programs = "\n".join(f"<script>\n{asset(name)}</script>" for name in ("page.js", *scripts))
-    facts = [("made by", f"filtercov {text(version('filtercov'))}")]
-    for source in origin.sources:
-        checksum = f" <code>sha256 {source.sha256[:SHOWN_DIGITS]}…</code>" if source.sha256 else ""
-        facts.append(("from", f"{text(source.name)}{checksum}"))
-    facts += [("with", copyable(origin.command))] if origin.command else []
-    footer = "".join(f"<dt>{name}</dt><dd>{fact}</dd>" for name, fact in facts)
+    made_with = f"<dt>with</dt><dd>{copyable(command)}</dd>" if command else ""
     return f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -68,7 +50,7 @@ def page(title: str, *body: str, lead: str = "", origin: Origin = NOWHERE, scrip
 {asset("page.css")}</style>
 <main>
 {content}
-<footer><dl>{footer}</dl></footer>
+<footer><dl><dt>made by</dt><dd>filtercov {text(version("filtercov"))}</dd>{made_with}</dl></footer>
 </main>
 {programs}
 </html>

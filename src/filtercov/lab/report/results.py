@@ -7,7 +7,6 @@ scale; its gains over uniform can be compared all the same, and have charts of t
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,7 +23,7 @@ from filtercov.lab.report.groups import by, curves_figure, spread
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
-from filtercov.lab.report.results_statistics import INTERVAL, show_seeds
+from filtercov.lab.report.results_statistics import INTERVAL, OVER_SEEDS
 from filtercov.lab.report.results_table import Line
 from filtercov.lab.training.progress import duration
 from filtercov.printable import counted
@@ -48,9 +47,7 @@ def write_reports(records: Sequence[ExperimentRecord], out: Path, *, command: st
     written = [path for record in records for path in write_report(record, page_beside(out, record), command=command)]
     missing = sum(len(record.missing) for record in records)
     lead = f"{counted(len(records), 'experiment')}; {counted(missing, 'run')} missing." if missing else "All complete."
-    sources = tuple(replace(r.source, name=f"{r.name}, scale {r.scale}: {r.source.name}") for r in records)
-    origin = page.Origin(sources, command)
-    index = page.page("Experiments", experiment_table(records, out), lead=lead, origin=origin)
+    index = page.page("Experiments", experiment_table(records, out), lead=lead, command=command)
     return [page.write_output(out, index), *written]
 
 
@@ -95,7 +92,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     body += [claim_picture(finding)] if finding and finding.run else []
     if found:
         caption = "Test accuracy in percent, mean ± standard deviation over n seeds. Press a heading to sort."
-        body += ["<h2>Results</h2>", page.text_table(texts.table(found, narrow=True), caption=caption)]
+        body += ["<h2>Results</h2>", page.text_table(texts.table(found), caption=caption)]
     if record.speeds:
         body += ["<h2>Results</h2>", page.text_table(texts.speed_table(record))]
     body += [page.note(words) for words in texts.notes(record) if words != lead]
@@ -111,7 +108,7 @@ def results_page(record: ExperimentRecord, *, command: str = "") -> str:
     body += ["<h2>Learning curves</h2>", curves] if "<svg" in curves else []
     items = "".join(f"<dt>{page.text(name)}</dt><dd>{page.text(value)}</dd>" for name, value in record.versions.items())
     body.append(f"<h2>To get it again</h2>{page.copyable(record.command)}<dl>{items}</dl>")
-    return page.page(title, *body, lead=lead, origin=page.Origin((record.source,), command))
+    return page.page(title, *body, lead=lead, command=command)
 
 
 def claim_picture(finding: Finding, *, below: str = "") -> str:
@@ -180,8 +177,7 @@ def _epochs_figure(row: str, found: Sequence[Line]) -> str:
         means = [(epochs, m.mean) for epochs, m in summaries]
         series.append(Series(init, means, [m.std for _, m in summaries], colour=colour))
     chart = line_chart(series, label=f"convergence of {row}", x_label="epochs", y_label="test accuracy, %")
-    seeds = show_seeds(len(line.runs) for line in found)
-    return page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {seeds}")
+    return page.figure(chart, f"{page.text(row)}: each point a schedule of its own; {OVER_SEEDS}")
 
 
 def _drawing(drawing: DrawingRecord) -> str:

@@ -69,15 +69,12 @@ def lines(record: ExperimentRecord) -> list[Line]:
     return with_baselines(found, lambda name: replace(name, column=f"{name.filters}/{BASELINE}"))
 
 
-def table(found: Sequence[Line], *, narrow: bool = False) -> Table:
-    """The numbers of lines beside the paper's and uniform's.
-
-    A `narrow` one, for phones, does not name the networks that were trained, nor row and epochs if all have the same.
-    """
-    one = narrow and len({(line.cell.row, line.shown_epochs) for line in found}) == 1
+def table(found: Sequence[Line]) -> Table:
+    """The numbers of lines beside the paper's and uniform's, without row and epochs if all have the same."""
+    one = len({(line.cell.row, line.shown_epochs) for line in found}) == 1
     return tabulate(
         {
-            "row": None if one else line.cell.row if narrow else line.shown_row,
+            "row": None if one else line.cell.row,
             "epochs (the paper's)": None if one else line.shown_epochs,
             "filters": line.cell.filters,
             "initialisation": line.cell.init,
@@ -212,14 +209,14 @@ def to_csv(record: ExperimentRecord) -> str:
 
 def to_markdown(record: ExperimentRecord) -> str:
     """The tables with what they need to be understood."""
-    _, *shown = printed(record)
-    return markdown([f"## {record.title}", introduction(record), *shown, *notes(record), f"    {record.command}"])
+    title, *shown = printed(record)
+    return markdown([f"## {title}", *shown, *notes(record), f"    {record.command}"])
 
 
 def printed(record: ExperimentRecord) -> list[Part]:
     """What a terminal or notebook shows of an experiment, line by line and table by table, before its notes."""
     found, finding = lines(record), finding_of(record)
-    shown: list[Part] = [f"{record.title} ({record.name}, scale {record.scale})"]
+    shown: list[Part] = [record.title, introduction(record)]
     shown += [table(found)] if found else []
     shown += [speed_table(record)] if record.speeds else []
     if finding:

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from filtercov.covariance.forms import Array
-from filtercov.files import Source, files_sha256
 from filtercov.lab.report import page, pictures
 from filtercov.lab.report.charts import Plot, legend, log_axis, over, round_axis, stage
 from filtercov.lab.report.pictures import Levels
 from filtercov.printable import counted
-from filtercov.statistics.watched import FOLLOWED, START, Moment, Watched
+from filtercov.statistics.watched import FOLLOWED, Moment, Watched
 from filtercov.structure import spectrum
 
 MOST_BYTES = 8_000_000  # of all moments on a page, before base64
@@ -107,7 +106,7 @@ class WatchedReport:
         return f"{words}, {early or 'none'} at step {self.steps[0]}." if len(self.steps) > 1 else f"{words}."
 
     def page(self, *, command: str = "") -> str:
-        """The HTML page, which ends with its source and the `command` that made it."""
+        """The HTML page, which ends with the `command` that made it."""
         watched, layers = self.watched, self.layers
         head, *rows = self.table()
         sizes = " and ".join(dict.fromkeys(row[1] for row in rows))
@@ -118,8 +117,6 @@ class WatchedReport:
         meaning = "In brackets: no more than chance. Moved: distance over size at the start."
         data = [_layer_data(records, self.moments) for records in layers]
         settings = {"palette": pictures.palette().tolist(), "decades": DECADES, "steps": self.steps, "layers": data}
-        folder = watched[0].path.parent
-        source = Source(str(folder), files_sha256(folder, [folder / START, *(moment.path for moment in watched)]))
         return page.page(
             self.label,
             f"<p>{page.text(what)}</p>",
@@ -129,7 +126,7 @@ class WatchedReport:
             f'<h2>In numbers</h2><p class="quiet">{meaning}</p>{page.table(head, cells)}',
             page.embedded_json("settings", settings),
             lead=self.finding,
-            origin=page.Origin((source,), command),
+            command=command,
             scripts=["drawing.js", "watched.js"],
         )
 
