@@ -19,7 +19,7 @@ from filtercov.files import DESCRIPTION
 from filtercov.layers.checkpoint import read_named_weights
 from filtercov.layers.state_dict import checkpoint_files, read_state_dict, write_state_dict
 from filtercov.nn import DepthwiseConv2d
-from tests.depthwise_layers import depthwise
+from tests.depthwise_layers import depthwise, told
 
 
 def named(**modules):
@@ -49,9 +49,7 @@ def names(path, like=None):
 
 
 def as_measured(path, net, like=None):
-    found, expected = measure(path, like), fc.FilterStatistics.from_model(net)
-    told = [[(layer.name, layer.count, layer.covariance.tobytes()) for layer in each] for each in (found, expected)]
-    return told[0] == told[1]
+    return told(measure(path, like)) == told(fc.FilterStatistics.from_model(net))
 
 
 def write(content, path, **options):
