@@ -68,6 +68,8 @@ def test_a_reference_initialises_by_its_name_as_its_statistics_do(tmp_path: Path
     statistics = fc.FilterStatistics.shipped(NAME)
     fc.init_(given := network(5, 5, 5, 5), lambda layer: statistics.at(layer.depth, layer.kernel_size), seed=1)
     assert len(report.initialised) == 4
+    assert {row.resized and row.resized.from_size for row in report} == {(3, 3), None}
+    assert "from 3x3" in str(report)
     assert unchanged(named, state(given))
     assert NAME in command("info")
     out = command("init", "convmixer_16_3_k5_p2", "--statistics", NAME, "--seed", 0, "--out", tmp_path / "x.pth")
