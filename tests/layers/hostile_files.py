@@ -100,8 +100,8 @@ CALL = pickle.TUPLE1 + pickle.REDUCE
 
 
 def in_both_formats(extra: bytes) -> Iterator[bytes]:
-    """Files of torch.save with a weight and, beside it, any opcodes."""
-    whole = dictionary(a__weight=PLAIN, extra=extra)
+    """Files of torch.save with any opcodes and, read after them, a weight."""
+    whole = dictionary(extra=extra, a__weight=PLAIN)
     yield archive(whole, NUMBERS)
     legacy = saved(weights(), legacy=True)
     start = legacy.index(pickle.STOP, legacy.index(b"little_endian")) + 1  # where the third pickle ends
@@ -110,6 +110,7 @@ def in_both_formats(extra: bytes) -> Iterator[bytes]:
 
 def executing(marker: Path) -> Iterator[bytes]:
     shell, function = text(f"touch {marker}"), named("posix", "system")
+    looked_up = named("builtins", "getattr") + named("shutil", "os") + text("system") + pickle.TUPLE2 + pickle.REDUCE
     yield dictionary(extra=function + shell + CALL)
     yield archive(dictionary(a__weight=PLAIN), {**NUMBERS, "constants.pkl": b"", "code/a.py": b""})  # TorchScript
     for opcodes in (
@@ -119,16 +120,16 @@ def executing(marker: Path) -> Iterator[bytes]:
         pickle.MARK + shell + pickle.INST + b"os\nsystem\n",
         pickle.MARK + function + shell + pickle.OBJ,
         named("torch._tensor", "_rebuild_from_type_v2")
-        + tuple_of(function, pickle.NONE, shell + pickle.TUPLE1)
+        + tuple_of(function, pickle.NONE, shell + pickle.TUPLE1, pickle.NONE)
         + pickle.REDUCE,
         pickle.EXT1 + b"\x01",
-        named("builtins", "getattr") + function + text("os") + pickle.TUPLE2 + pickle.REDUCE,
+        looked_up + shell + CALL,
     ):
         yield from in_both_formats(opcodes)
 
 
 def executing_by_class(marker: Path) -> Iterator[bytes]:
-    popen = named("subprocess", "Popen") + text(f"touch {marker}") + pickle.TUPLE1
+    popen = named("subprocess", "Popen") + tuple_of(text("touch"), text(str(marker))) + pickle.TUPLE1
     for made in (pickle.NEWOBJ, pickle.REDUCE):
         yield from in_both_formats(popen + made)
 

@@ -105,14 +105,7 @@ def test_layers_without_weights_are_refused():
         accelerate_(nn.Sequential(nn.LazyConv2d(8, 3)))
 
 
-class Own(nn.Conv2d):
-    pass
-
-
-class OwnDepthwise(DepthwiseConv2d):
-    pass
-
-
+Own = type("Own", (nn.Conv2d,), {})
 LAYERS = {  # a layer, and the class that it gets, if another
     "depthwise": (nn.Conv2d(8, 8, 3, groups=8), DepthwiseConv2d),
     "depthwise, 1-D": (nn.Conv1d(8, 8, 3, groups=8), DepthwiseConv1d),
@@ -121,7 +114,7 @@ LAYERS = {  # a layer, and the class that it gets, if another
     "full": (nn.Conv2d(8, 8, 3), None),
     "grouped": (nn.Conv2d(8, 8, 3, groups=4), None),
     "own": (Own(8, 8, 3, groups=8), None),
-    "own depthwise": (OwnDepthwise(8, 8, 3, groups=8), None),
+    "own depthwise": (type("Own", (DepthwiseConv2d,), {})(8, 8, 3, groups=8), None),
     "parametrised": (torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 8, 3, groups=8)), None),
     "gelu of another formula": (nn.Sequential(nn.GELU(approximate="tanh"), nn.BatchNorm2d(8)), None),
     "own activation": (nn.Sequential(nn.BatchNorm2d(8), type("Mine", (nn.ReLU,), {})()), None),
