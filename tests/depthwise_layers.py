@@ -1,4 +1,4 @@
-"""Depthwise layers to try things on, and whether they changed."""
+"""Depthwise layers to try things on, whether they changed, and what statistics say of them."""
 
 from contextlib import contextmanager
 
@@ -35,3 +35,9 @@ def state(net):
 
 def unchanged(net, before):
     return all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+
+
+def told(statistics):
+    """All that statistics say of their layers, to the bit."""
+    counts = [(layer.name, layer.kernel_size, layer.count, layer.resized, layer.near_zero) for layer in statistics]
+    return counts, [(layer.mean.tobytes(), layer.covariance.tobytes()) for layer in statistics]

@@ -1,4 +1,4 @@
-"""The command line in this process, and Python in a process of its own."""
+"""The command line in this process, and programs, Python among them, in processes of their own."""
 
 import os
 import subprocess
@@ -19,9 +19,14 @@ def command(*words):
     return result.output
 
 
-def python(code, *arguments, check=True, **environment):
-    """Run code with arguments and more environment in a process of its own; return how it ended."""
-    words = [sys.executable, "-c", code, *map(str, arguments)]
-    ended = subprocess.run(words, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert not check or ended.returncode == 0, ended.stderr
+def run(*words, check=True, **environment):
+    """Run a program in the repository with more environment; return how it ended, which `check` wants to be well."""
+    words, environment = [str(word) for word in words], os.environ | environment
+    ended = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert not check or ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     return ended
+
+
+def python(code, *arguments, **options):
+    """Run code with arguments, as `run` does."""
+    return run(sys.executable, "-c", code, *arguments, **options)

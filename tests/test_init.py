@@ -85,15 +85,6 @@ def test_every_kind_of_depthwise_layer_gets_filters_of_the_variance_of_its_sigma
     assert torch.equal(layer.bias, bias)
 
 
-def test_statistics_of_another_kernel_size_are_resized_and_a_row_says_so():
-    statistics = fc.FilterStatistics.from_model(network(5, width=64))
-    report = fc.init_(net := depthwise(), statistics, seed=0)
-    fc.init_(by_hand := depthwise(), lambda layer: statistics.at(layer.depth).resize(7), seed=0)
-    assert torch.equal(net.weight, by_hand.weight)
-    assert "from 5x5" in str(report)
-    assert report[0].resized.from_size == (5, 5)
-
-
 def test_a_weight_shared_between_modules_is_initialised_once():
     net = network(7, 7, 7, 7)
     net[2].weight = net[0].weight

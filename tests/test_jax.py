@@ -9,8 +9,7 @@ import filtercov as fc
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from tests.pages import run_page
 from tests.processes import python
-from tests.reference import brute_force_covariance
-from tests.reference import kernel_faults as faults
+from tests.reference import brute_force_covariance, kernel_faults
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 jnp = jax.numpy
@@ -44,7 +43,7 @@ def test_kernels_have_the_covariance_asked_for_also_under_jit(size, sigma, negat
     shape = (*size, 1, N)
     kernel = jax.jit(lambda key: init(key, shape))(KEY)
     assert (kernel.shape, kernel.dtype) == (shape, jnp.float32)
-    assert faults(kernel, brute_force_covariance(size, sigma), negative) == []
+    assert kernel_faults(kernel, brute_force_covariance(size, sigma), negative) == []
 
 
 def test_an_initialiser_is_called_as_those_of_jax_are():
@@ -97,7 +96,7 @@ def test_every_layer_gets_the_sigma_of_its_depth():
     filled = jax.jit(lambda p: fill(p, rising))(params)
     for i in (2, 10):
         cov = brute_force_covariance((5, 5), 0.3 + 0.4 * i / 11 + 0.5 * (i / 11) ** 2)
-        assert faults(filled[f"block_{i}"]["kernel"], cov) == []
+        assert kernel_faults(filled[f"block_{i}"]["kernel"], cov) == []
     assert np.array_equal(filled["block_2"]["bias"], params["block_2"]["bias"])
 
 
@@ -147,8 +146,8 @@ def test_statistics_carry_mean_and_covariance_over_and_arrays_of_jax_are_covaria
     mean, cov = np.linspace(-1, 1, 9), fc.gaussian_covariance(3, 0.5)
     params = kernels("dw", shape=(3, 3, 1, N))
     statistics = fc.FilterStatistics((fc.LayerStatistics("measured", (3, 3), 64, mean, cov),))
-    assert faults(fill(params, statistics)["dw"]["kernel"], cov, mean=mean) == []
-    assert faults(fill(params, lambda _: jnp.asarray(cov))["dw"]["kernel"], cov) == []
+    assert kernel_faults(fill(params, statistics)["dw"]["kernel"], cov, mean=mean) == []
+    assert kernel_faults(fill(params, lambda _: jnp.asarray(cov))["dw"]["kernel"], cov) == []
 
 
 def test_the_page_fills_its_network():

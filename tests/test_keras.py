@@ -9,8 +9,7 @@ import filtercov as fc
 from filtercov.errors import CovarianceError, ModelError, SourceError
 from tests.pages import run_page
 from tests.processes import python
-from tests.reference import brute_force_covariance
-from tests.reference import kernel_faults as faults
+from tests.reference import brute_force_covariance, kernel_faults
 
 keras = pytest.importorskip("keras", minversion="3", reason="keras is not installed")
 layers = keras.layers
@@ -46,7 +45,7 @@ def equal(some, others):
 def test_kernels_have_the_covariance_asked_for(shape, negative):
     kernel = fc.keras.Gaussian(0.7, seed=1, negative=negative)(shape)
     assert tuple(kernel.shape) == shape
-    assert faults(array(kernel), brute_force_covariance(shape[:-2], 0.7), negative) == []
+    assert kernel_faults(array(kernel), brute_force_covariance(shape[:-2], 0.7), negative) == []
 
 
 def test_filters_are_rounded_once():
@@ -88,7 +87,7 @@ def test_every_kind_of_depthwise_layer_gets_the_sigma_of_its_depth():
         layer = model.get_layer(name)
         kernel = layer.depthwise_kernel if name == "separable" else layer.kernel
         filled.add(id(kernel))
-        assert name == "plain" or faults(array(kernel), brute_force_covariance((5, 5), sigma)) == []
+        assert name == "plain" or kernel_faults(array(kernel), brute_force_covariance((5, 5), sigma)) == []
     changed = {id(variable) for variable in model.weights if not np.array_equal(array(variable), before[id(variable)])}
     assert changed == filled
 
@@ -119,7 +118,7 @@ def test_statistics_carry_mean_and_covariance_over():
     model = network(depthwise(3, depth_multiplier=N // 8))
     report = fc.keras.init_(model, lambda _: fc.LayerStatistics("measured", (3, 3), 64, mean, cov), seed=0)
     assert report[0].source_layer == "measured"
-    assert faults(array(model.layers[0].kernel), cov, mean=mean) == []
+    assert kernel_faults(array(model.layers[0].kernel), cov, mean=mean) == []
 
 
 @pytest.mark.parametrize(

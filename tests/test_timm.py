@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import filtercov as fc
+from tests.depthwise_layers import told
 from tests.peers import import_peer
 from tests.reference import usable_covariance
 
@@ -72,11 +73,6 @@ def test_every_depthwise_layer_is_found_reported_and_filled(name):
         trace, deviation = moments(row.kernel_size, row.sigma)
         assert torch.isfinite(filters).all()
         assert abs(float(filters.square().sum(1).mean()) - trace) < 6 * deviation / np.sqrt(len(filters))
-
-
-def told(statistics):
-    """All that statistics say but where they are from."""
-    return [(layer.name, layer.kernel_size, layer.count, layer.covariance.tobytes()) for layer in statistics.layers]
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *(pytest.param(name, marks=pytest.mark.faults) for name in ALL_BUT_SAMPLE)])

@@ -25,12 +25,6 @@ def test_equals_the_definition_for_even_rectangular_1d_and_3d_kernels(shape):
         np.testing.assert_array_equal(cov, cov.T)
 
 
-def test_the_smallest_sigma_leaves_one_pixel():
-    cov = gaussian_covariance(5, 1e-300)
-    assert cov[12, 12] == 0.5
-    assert np.count_nonzero(cov) == 1
-
-
 @pytest.mark.parametrize("sigma", [0, np.nan, np.inf, "1", None, np.array(True), torch.empty((), device="meta")])
 def test_a_sigma_that_is_not_a_positive_finite_number_is_refused(sigma):
     with pytest.raises(CovarianceError):

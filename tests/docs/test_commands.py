@@ -6,7 +6,6 @@ hour) carries the words "(not run in tests)" in its comment or in the paragraph 
 
 import re
 import shlex
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import filtercov as fc
 from filtercov.cli.app import app
 from tests.pages import FENCE, PAGES, ROOT
 from tests.peers import import_peer
+from tests.processes import run
 
 pytestmark = pytest.mark.slow
 MARK = "(not run in tests)"
@@ -88,8 +88,7 @@ def test_every_other_program_is_run_by_another_test_or_says_that_it_is_not():
 
 @pytest.mark.parametrize("target", sorted({c.split()[1] for c, _ in shown() if c.startswith("make ")}))
 def test_make_knows_its_targets(target):
-    ended = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    run("make", "-n", target)
 
 
 def test_commands_of_the_documentation_run(tmp_path, monkeypatch):

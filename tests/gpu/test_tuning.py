@@ -198,9 +198,6 @@ def test_passes_are_timed_where_the_estimate_says_that_they_may_win(layer, size,
 
 def test_what_was_measured_elsewhere_is_pytorchs(monkeypatch):
     x, weight = torch.randn(2, 8, 12, 12), torch.randn(8, 1, 9, 9)
-    assert not routing.is_measured(x, 7)
-    assert not routing.is_measured(x, BY_THRESHOLDS)
-    assert routing.is_measured(x, ON_GPU + 7)
     with Prices(dict.fromkeys(BITS, WIN)) as clock:
         for passes in (7, BY_THRESHOLDS):
             routed = DepthwiseConv2d(8, 8, 9, groups=8)

@@ -4,7 +4,6 @@
 limit on memory. It prints a JSON line for each, with its exit code and what was printed, and the memory taken.
 """
 
-import builtins
 import hashlib
 import io
 import json
@@ -100,41 +99,39 @@ MANY = b"\xff\xff\xff\x7f"
 CALL = pickle.TUPLE1 + pickle.REDUCE
 
 
-class Calls:
-    """Pickles as a call of a function, which an ordinary unpickler makes."""
-
-    def __init__(self, function: object, *arguments: object) -> None:
-        self.call = function, arguments
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return self.call
+def in_both_formats(extra: bytes) -> Iterator[bytes]:
+    """Files of torch.save with any opcodes and, read after them, a weight."""
+    whole = dictionary(extra=extra, a__weight=PLAIN)
+    yield archive(whole, NUMBERS)
+    legacy = saved(weights(), legacy=True)
+    start = legacy.index(pickle.STOP, legacy.index(b"little_endian")) + 1  # where the third pickle ends
+    yield legacy[:start] + whole + legacy[start:]
 
 
 def executing(marker: Path) -> Iterator[bytes]:
-    system, opened = Calls(os.system, f"touch {marker}"), Calls(builtins.exec, f"open({str(marker)!r}, 'w')")
-    for content in ({"state_dict": weights(), "extra": opened}, {"a.weight": system}):
-        yield saved(content)
-        yield saved(content, legacy=True)
-    yield pickle.dumps({"state_dict": weights(), "extra": system})
-    yield archive(dictionary(a__weight=PLAIN), {**NUMBERS, "constants.pkl": b"", "code/a.py": b""})  # TorchScript
     shell, function = text(f"touch {marker}"), named("posix", "system")
+    looked_up = named("builtins", "getattr") + named("shutil", "os") + text("system") + pickle.TUPLE2 + pickle.REDUCE
+    yield dictionary(extra=function + shell + CALL)
+    yield archive(dictionary(a__weight=PLAIN), {**NUMBERS, "constants.pkl": b"", "code/a.py": b""})  # TorchScript
     for opcodes in (
+        function + shell + CALL,
+        named("builtins", "exec") + text(f"open({str(marker)!r}, 'w')") + CALL,
         text("os") + text("system") + pickle.STACK_GLOBAL + shell + CALL,
         pickle.MARK + shell + pickle.INST + b"os\nsystem\n",
         pickle.MARK + function + shell + pickle.OBJ,
         named("torch._tensor", "_rebuild_from_type_v2")
-        + tuple_of(function, pickle.NONE, shell + pickle.TUPLE1)
+        + tuple_of(function, pickle.NONE, shell + pickle.TUPLE1, pickle.NONE)
         + pickle.REDUCE,
         pickle.EXT1 + b"\x01",
-        named("builtins", "getattr") + function + text("os") + pickle.TUPLE2 + pickle.REDUCE,
+        looked_up + shell + CALL,
     ):
-        yield archive(dictionary(a__weight=PLAIN, extra=opcodes), NUMBERS)
+        yield from in_both_formats(opcodes)
 
 
 def executing_by_class(marker: Path) -> Iterator[bytes]:
-    popen = named("subprocess", "Popen") + text(f"touch {marker}") + pickle.TUPLE1
+    popen = named("subprocess", "Popen") + tuple_of(text("touch"), text(str(marker))) + pickle.TUPLE1
     for made in (pickle.NEWOBJ, pickle.REDUCE):
-        yield archive(dictionary(a__weight=PLAIN, extra=popen + made), NUMBERS)
+        yield from in_both_formats(popen + made)
 
 
 def deeply_nested() -> Iterator[bytes]:
@@ -168,11 +165,7 @@ def asking_for_gigabytes() -> Iterator[bytes]:
         named("collections", "Counter") + endless + pickle.REDUCE,  # unpack it into arguments
         tuple_of(text("storage"), named("torch", "FloatStorage"), text("0"), text("cpu"), endless) + pickle.BINPERSID,
     ):  # fmt: skip
-        whole = dictionary(a__weight=PLAIN, extra=opcodes)
-        yield archive(whole, NUMBERS)
-        legacy = saved(weights(), legacy=True)
-        start = legacy.index(pickle.STOP, legacy.index(b"little_endian")) + 1  # where the third pickle ends
-        yield legacy[:start] + whole + legacy[start:]
+        yield from in_both_formats(opcodes)
 
 
 def archives() -> Iterator[bytes]:

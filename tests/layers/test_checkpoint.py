@@ -19,7 +19,7 @@ from filtercov.files import DESCRIPTION
 from filtercov.layers.checkpoint import read_named_weights
 from filtercov.layers.state_dict import checkpoint_files, read_state_dict, write_state_dict
 from filtercov.nn import DepthwiseConv2d
-from tests.depthwise_layers import depthwise
+from tests.depthwise_layers import depthwise, told
 
 
 def named(**modules):
@@ -49,9 +49,7 @@ def names(path, like=None):
 
 
 def as_measured(path, net, like=None):
-    found, expected = measure(path, like), fc.FilterStatistics.from_model(net)
-    told = [[(layer.name, layer.count, layer.covariance.tobytes()) for layer in each] for each in (found, expected)]
-    return told[0] == told[1]
+    return told(measure(path, like)) == told(fc.FilterStatistics.from_model(net))
 
 
 def write(content, path, **options):
@@ -234,7 +232,7 @@ def test_what_cannot_be_used_is_told_in_a_sentence(path, content, message):
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_a_state_dict_that_was_written_is_read_back_in_order_and_truncated_it_is_refused(tmp_path, suffix):
+def test_a_state_dict_that_was_written_is_read_back_in_order(tmp_path, suffix):
     net = named(zebra=depthwise(), yak=depthwise(), ant=depthwise())
     net.yak.weight = net.zebra.weight
     file = tmp_path / f"net{suffix}"
@@ -242,11 +240,6 @@ def test_a_state_dict_that_was_written_is_read_back_in_order_and_truncated_it_is
     assert same(read_state_dict(file), net.state_dict())
     assert as_measured(file, net)
     assert measure(file).notes == ()
-    data = file.read_bytes()
-    for length in (1, 9, 100, len(data) // 2, len(data) - 1):
-        file.write_bytes(data[:length])
-        with pytest.raises(CheckpointError):
-            measure(file)
     with pytest.raises(CheckpointError, match=r"needed a name ending in \.safetensors or \.pth"):
         write_state_dict(net.state_dict(), tmp_path / "net.onnx")
 
@@ -287,12 +280,6 @@ def test_a_model_settles_the_order_and_one_numbered_series_needs_none(sorting):
 # --- Which weights are depthwise ---
 
 
-def one_shared_module():
-    net = with_stem(first=depthwise(), second=depthwise())
-    net.alias = net.first
-    return net
-
-
 def one_shared_weight():
     net = with_stem(first=depthwise(), second=depthwise())
     net.second.weight = net.first.weight
@@ -306,7 +293,7 @@ NOTED = {
 }
 BUILT = NOTED | {
     "attention": lambda: with_stem(dw=depthwise(), eca=nn.Conv1d(1, 1, 3), pa=nn.Conv2d(1, 1, 3)),
-    "shared module": one_shared_module,
+    "shared module": lambda: with_stem(first=(first := depthwise()), second=depthwise(), alias=first),
     "shared weight": one_shared_weight,
     "norms over channels": lambda: with_stem(dw=depthwise(), norm=nn.LayerNorm((8, 1, 1))),
     "multiplier, 1-D, one pixel": lambda: with_stem(

@@ -1,7 +1,6 @@
 """Hostile files: every one is read or refused in a sentence, none runs code, memory stays within the stated limit."""
 
 import json
-import subprocess
 import sys
 import unicodedata
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from filtercov.files import MEMORY
 from tests.layers.hostile_files import hostile_files
+from tests.processes import run
 
 # Kinds of which no file is a checkpoint, so that every one has to be refused.
 NEVER_READ = {"executing", "deeply nested", "archives", "holes", "paths"}
@@ -23,8 +23,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder.mkdir()
     listed = work / "listed.json"
     listed.write_text(json.dumps([(kind, str(path)) for kind, path in hostile_files(folder)]))
-    command = [sys.executable, Path(__file__).with_name("hostile_files.py"), work, listed]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
+    ended = run(sys.executable, Path(__file__).with_name("hostile_files.py"), work, listed, check=False)
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     assert ended.returncode == 0, f"died after {lines[-1:]}: {ended.stderr[-2000:]}"
     return {"files": lines[:-1], "taken": lines[-1]["taken"], "executed": (folder / "executed").exists()}

@@ -8,9 +8,8 @@ import torch
 
 import filtercov as fc
 from filtercov.covariance import LayerStatistics, symmetric_root
-from filtercov.covariance.root import gaussian_roots
 from filtercov.errors import CovarianceError, ModelError
-from filtercov.layers.sample import check_filters, rounded, sample_filters
+from filtercov.layers.sample import rounded
 from tests.depthwise_layers import depthwise, double_by_default, network, seeded
 from tests.processes import python
 from tests.reference import distribution_faults, usable_covariance
@@ -143,17 +142,3 @@ def test_filters_of_a_narrow_type_are_those_in_double_precision_rounded_once(dty
     if not options:  # what the sum is: the draws by the root, plus the mean
         drawn = torch.randn(500, 49, generator=seeded(2)).double().numpy()
         np.testing.assert_allclose(exact.reshape(500, 49), drawn @ symmetric_root(COVARIANCE) + MEAN, atol=1e-12)
-
-
-def test_outside_the_window_of_a_root_filters_are_zero():
-    [root] = gaussian_roots(11, [0.1], negative="clip")
-    filters = sample_filters(root, 10, generator=seeded())
-    assert filters[:, *root.window].all()
-    assert filters.count_nonzero() == 10 * len(root.matrix)
-
-
-def test_filters_are_too_small_only_if_all_are_zero():
-    for filters in ([0.0, 1.0], [-1.0, 0.0]):
-        check_filters(torch.tensor(filters))
-    with pytest.raises(CovarianceError):
-        check_filters(torch.zeros(2))

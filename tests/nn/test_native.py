@@ -1,19 +1,15 @@
 """The native library and its convolution passes: found or explained, exact, accurate, the same on any thread count."""
 
-import os
-import subprocess
 import sys
 from math import prod
-from pathlib import Path
 
 import pytest
 import torch
 
 from filtercov.nn import native, native_status
 from tests.nn.support import Case, centred, last, needs_native, random_cases, same_for_any_threads
-from tests.processes import python
+from tests.processes import python, run
 
-ROOT = Path(__file__).parents[2]
 UNIT = 2.0**-24  # unit roundoff of float32
 
 
@@ -64,18 +60,16 @@ print(len(caught), *[w.message for w in caught])
 
 @pytest.mark.parametrize("off", [True, False])
 def test_without_the_library_everything_works_and_one_warning_says_why(tmp_path, off):
-    run = python(SCRIPT.format(folder=str(tmp_path)), **({"FILTERCOV_NATIVE": "0"} if off else {}))
-    status, warned = run.stdout.strip().splitlines()
+    ended = python(SCRIPT.format(folder=str(tmp_path)), **({"FILTERCOV_NATIVE": "0"} if off else {}))
+    status, warned = ended.stdout.strip().splitlines()
     assert status.startswith("native kernels off: ")
     assert warned == "0" if off else warned.startswith("1 filtercov's native kernels are off: they were not built")
 
 
 def test_a_failed_build_still_succeeds_and_records_the_reason(tmp_path):
     folders = [f"--build-lib={tmp_path}/lib", f"--build-temp={tmp_path}/temp"]
-    command = [sys.executable, "-W", "ignore", "setup.py", "-q", "build_ext", *folders]
-    environment = {**os.environ, "CC": "no-such-compiler", "CXX": "no-such-compiler"}
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert run.returncode == 0, run.stderr
+    missing = dict.fromkeys(("CC", "CXX"), "no-such-compiler")
+    run(sys.executable, "-W", "ignore", "setup.py", "-q", "build_ext", *folders, **missing)
     assert "no-such-compiler" in reason(tmp_path / "lib" / "filtercov")
 
 

@@ -5,13 +5,12 @@ The kernels alone are compared with their definitions in `tests/csrc`.
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from filtercov.nn import native
 from filtercov.nn import norm_mlp as module
 from filtercov.nn.norm_mlp import norm_mlp
-from tests.nn.support import assert_no_worse, called, doubles, images, needs_native, results, same_for_any_threads
+from tests.nn.support import assert_no_worse, doubles, images, needs_native, results, same_for_any_threads
 
 # Batch, channels, height, width, hidden: whole vectors and ragged ones, one pixel, few channels.
 SHAPES = [(2, 40, 9, 7, 160), (1, 2, 3, 2, 5), (3, 7, 4, 4, 13), (2, 33, 1, 1, 66), (4, 96, 5, 5, 384)]
@@ -53,13 +52,6 @@ def test_values_and_gradients_are_as_accurate_as_pytorchs(shape, monkeypatch):
         assert_no_worse(ours, theirs, exact, times=3)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 511, 512, 5000, 12544])
-def test_chunks_cover_every_row_once_and_stay_in_the_cache(rows):
-    chunks = list(module._chunks(rows, 384))
-    assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == list(range(rows))
-    assert all(chunk.stop - chunk.start < max(2 * module._CHUNK // 384, 2 * module._LEAST_ROWS) for chunk in chunks)
-
-
 @needs_native
 def test_any_number_of_threads_gives_the_same_bits_around_the_products():
     x, weight, bias, grad = torch.randn(3000, 40), torch.randn(40), torch.randn(40), torch.randn(3000, 40)
@@ -93,11 +85,8 @@ def test_a_graph_recorded_without_gradients_can_be_trained():
 
 
 @needs_native
-def test_nothing_is_kept_without_gradients_and_nothing_filled_with_zeros_for_them():
+def test_nothing_is_kept_without_gradients_and_there_may_be_no_image():
     inputs = arguments(2, 8, 3, 3, 16)
     kept = torch.ops.filtercov.norm_mlp_forward(*inputs[:4], EPS, *inputs[4:], False)[1:]
     assert [tensor.numel() for tensor in kept] == [0, 0, 0]
-    out = fused(*(tensor.requires_grad_() for tensor in inputs)).sum()
-    names = called(Tensor.backward, out)
-    assert "filtercov::norm_mlp_backward" in names
-    assert "aten::zeros" not in names
+    assert fused(*arguments(0, 8, 3, 3, 16)).shape == (0, 8, 3, 3)

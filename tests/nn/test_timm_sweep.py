@@ -20,7 +20,6 @@ MOST_PARAMETERS = 60_000_000
 RANDOM = ("p", "drop_prob", "drop_rate", "drop_path", "drop_path_rate", "attn_drop_rate")
 LEAST = 1e-6  # a relative error that float32 may always have
 TIMES = 10.0  # plain PyTorch's two layouts differ as much where BatchNorm magnifies rounding errors
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 # The stem of the first is one that oneDNN's fault would corrupt.
 SAMPLE = ["mobileone_s0", "mobilenetv3_small_050", "mixnet_s", "starnet_s050", "edgenext_xx_small"]
 FAMILIES = """
@@ -83,8 +82,8 @@ def compare(plain, images):
     return [error / max(others) for error, *others in zip(ours, *theirs, least, strict=True)]
 
 
-def compare_both(name):
-    """Return the comparisons in training mode and, where there is BatchNorm, with its statistics frozen.
+def errs_more(name):
+    """Return whether a network errs more than it may.
 
     BatchNorm of a few values turns rounding errors into chaos layer by layer. One error that crosses the kink of an
     activation changes gradients at once, so other images are asked before a network is blamed. Networks without
@@ -93,18 +92,8 @@ def compare_both(name):
     torch.manual_seed(0)
     model = build(name)
     if not any(map(is_depthwise, model.modules())) or sum(p.numel() for p in model.parameters()) > MOST_PARAMETERS:
-        return {}
-    images = images_for(model, seed=1)
-    results = {"training": compare(model, images)}
-    if max(results["training"]) > TIMES:
-        results["training"] = compare(model, images_for(model, seed=3))
-    if norms := [module for module in model.modules() if isinstance(module, NORMS)]:
-        with torch.no_grad():
-            model(images)  # running statistics that are not the initial ones
-        for norm in norms:
-            norm.eval()
-        results["frozen"] = compare(model, images)
-    return results
+        return False
+    return all(max(compare(model, images_for(model, seed))) > TIMES for seed in (1, 3))
 
 
 @pytest.fixture
@@ -122,5 +111,4 @@ def in_earnest(monkeypatch):
 def test_networks_with_depthwise_layers_err_no_more_than_plain_pytorch(name):
     """One of the sample, or all of a family."""
     names = [name] if name in SAMPLE else import_peer("timm").list_models(module=name)
-    ratios = {(each, mode): found for each in names for mode, found in compare_both(each).items()}
-    assert {what: found for what, found in ratios.items() if max(found) > TIMES} == {}
+    assert [each for each in names if errs_more(each)] == []

@@ -12,12 +12,11 @@ from filtercov.files import read_description
 from filtercov.lab.experiments.initialisations import located
 from filtercov.lab.experiments.runspec import RunSpec, read_inputs
 from filtercov.statistics import shipped
-from tests.depthwise_layers import network, state, unchanged
+from tests.depthwise_layers import network, state, told, unchanged
 from tests.peers import lite0_weights
-from tests.processes import command
+from tests.processes import ROOT, command
 from tools import ship_reference
 
-ROOT = Path(__file__).parents[2]
 NAME = "efficientnet-lite0"
 FILE = shipped.FOLDER / f"{NAME}.safetensors"
 
@@ -55,10 +54,7 @@ def test_references_are_the_files_of_the_folder_which_the_package_has_room_for()
 def test_the_tool_makes_the_shipped_statistics_again_bit_for_bit(tmp_path: Path) -> None:
     weights = lite0_weights()
     made = ship_reference.write(tmp_path, NAME, *ship_reference.of_pretrained(NAME))
-    again, there = fc.FilterStatistics.load(made), fc.FilterStatistics.shipped(NAME)
-    for a, b in zip(again, there, strict=True):
-        assert (a.name, a.kernel_size, a.count, a.near_zero) == (b.name, b.kernel_size, b.count, b.near_zero)
-        assert (a.mean.tobytes(), a.covariance.tobytes()) == (b.mean.tobytes(), b.covariance.tobytes())
+    assert told(fc.FilterStatistics.load(made)) == told(fc.FilterStatistics.shipped(NAME))
     assert read_description(made)["provenance"] == read_description(FILE)["provenance"]
     licence = (shipped.FOLDER / f"{NAME}.LICENSE").read_text(encoding="utf-8")
     assert "Copyright (c) 2020, ML Illustrated" in licence
@@ -72,6 +68,8 @@ def test_a_reference_initialises_by_its_name_as_its_statistics_do(tmp_path: Path
     statistics = fc.FilterStatistics.shipped(NAME)
     fc.init_(given := network(5, 5, 5, 5), lambda layer: statistics.at(layer.depth, layer.kernel_size), seed=1)
     assert len(report.initialised) == 4
+    assert {row.resized and row.resized.from_size for row in report} == {(3, 3), None}
+    assert "from 3x3" in str(report)
     assert unchanged(named, state(given))
     assert NAME in command("info")
     out = command("init", "convmixer_16_3_k5_p2", "--statistics", NAME, "--seed", 0, "--out", tmp_path / "x.pth")
