@@ -134,6 +134,23 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_time_left_follows_the_pace_of_what_was_seen_and_the_epochs_that_are_left():
+    stream, now = Terminal(), [0.0]
+    display = Display(RUNS, stream=stream, clock=lambda: now[0])
+
+    def left(event):
+        time.sleep(0.15)  # as a line moves ten times a second at most
+        display(event)
+        return stream.getvalue().rpartition("epochs")[2]
+
+    assert left(Outcome(RUNS[0].key, "done")) == ""  # it was done before: no pace yet
+    assert left(Step(RUNS[1].key, 1 / 3)) == ""  # it continues: its first third is no sign of speed
+    now[0] = 10.0
+    assert left(Outcome(RUNS[1].key, "done")) == ", about 1:15 left"  # two epochs in 10 s, and fifteen to go
+    left(Step(RUNS[2].key, 1 / 3))
+    assert left(Outcome(RUNS[2].key, "failed", "because")) == ", about 0:45 left"
+
+
 def test_lines_tell_of_failures_notes_and_the_end_and_a_terminal_has_a_count_that_moves():
     lines, terminal = io.StringIO(), Terminal()
     for stream in (lines, terminal):

@@ -13,7 +13,7 @@ from filtercov.lab.experiments.engines import Engine, Event, Step, Workers
 from filtercov.lab.experiments.execute import Machine, Outcome, forget_datasets
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run, in_order
-from filtercov.lab.training.progress import Snapshot, progress_on
+from filtercov.lab.training.progress import Snapshot, duration, progress_on
 from filtercov.printable import counted
 
 PAUSE = 0.5  # seconds between looks at a run in other hands
@@ -63,33 +63,46 @@ def refuse_failures(outcomes: Mapping[str, Outcome]) -> None:
 
 
 class Display:
-    """Shows a sweep as training is shown: by how many runs are done and how many epochs of all of them are trained.
+    """Shows a sweep as training is shown: how many runs are done, how many epochs of all are trained, the time left.
 
     What went wrong has a line of its own.
     """
 
-    def __init__(self, wanted: Sequence[Run], *, stream: IO[str] | None = None) -> None:
+    def __init__(
+        self, wanted: Sequence[Run], *, stream: IO[str] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._runs = {run.key: run for run in wanted}
         self._lines = progress_on(stream)
         self._epochs = {run.key: run.spec.train.epochs for run in wanted}
-        self._trained = dict.fromkeys(self._runs, 0.0)  # epochs of each
+        self._trained: dict[str, float] = {}  # epochs of each run that was heard of
+        self._here = 0.0  # of them, those trained in this sweep: of a run that is continued only what was new
+        self._clock, self._began = clock, clock()
         self.outcomes: dict[str, Outcome] = {}
 
     def __call__(self, event: Event) -> None:
         """Take note of an event and show it."""
         if isinstance(event, Step):
-            self._trained[event.key] = event.reached * self._epochs[event.key]
+            self._follow(event.key, event.reached)
         elif isinstance(event, Outcome):
             self.outcomes[event.key] = event
             if event.status == "done":
-                self._trained[event.key] = self._epochs[event.key]
+                self._follow(event.key, 1.0)
             if event.detail:
                 self._lines.note(f"{event.status}: {self._runs[event.key]}: {event.detail}")
         else:
             self._lines.note(event)
         trained, total = sum(self._trained.values()), sum(self._epochs.values())
         line = f"{self._ended()}, {trained:.1f} of {counted(total, 'epoch')}"
+        if self._here:
+            waiting = self._epochs.keys() - self.outcomes.keys()
+            left = sum(self._epochs[key] - self._trained.get(key, 0.0) for key in waiting)
+            line += f", about {duration((self._clock() - self._began) / self._here * left)} left"
         self._lines.update(Snapshot(int(trained), total, line))
+
+    def _follow(self, key: str, reached: float) -> None:
+        trained = reached * self._epochs[key]
+        self._here += trained - self._trained.get(key, trained)
+        self._trained[key] = trained
 
     def close(self) -> None:
         """Leave how much was done."""
