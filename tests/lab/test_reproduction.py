@@ -95,10 +95,9 @@ def test_steps_are_timed_again_where_timings_are_of_another_machine_or_of_fewer_
     Timings(first.versions["timed on"], fewer).write(path)
     assert again().speeds == first.speeds
     assert timed == [2, 2, 2]
-    for damaged in ("[{", '{"machine": "one"}', '{"machine": "one", "steps": [{"model": 3}]}'):
-        path.write_text(damaged)
-        with pytest.raises(RunError, match=path.name):
-            again()
+    path.write_text("[{")
+    with pytest.raises(RunError, match=path.name):
+        again()
 
 
 @pytest.mark.parametrize(("name", "also"), [("cifar-convnext-*", []), ("grid-cifar-p2", ["kaiming"])])

@@ -13,7 +13,7 @@ from filtercov.cli import experiments
 from filtercov.cli.reproduce import reproduce
 from filtercov.errors import ConfigError, DataError, RunError
 from filtercov.lab import models
-from filtercov.lab.costs import FILE, SCALES, YARDSTICK, entries
+from filtercov.lab.costs import FILE, SCALES, YARDSTICK, Entry, entries
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.runspec import Run, RunSpec
 from tools.write_listing import costs, forward_cost, listing
@@ -124,7 +124,7 @@ def test_costs_counted_on_an_empty_shell_are_those_of_the_network():
 def test_the_yardstick_takes_images_over_throughput():
     spec = RunSpec.recipe("cifar", model=YARDSTICK, data="cifar10", train={"epochs": 3})
     # Three epochs of 50,000 images, and three evaluations of 10,000, each a forward pass, a third of a step.
-    counted = costs([Run(spec)])
+    counted = Entry("one", "", "", **costs([Run(spec)]))
     assert counted.seconds(1000.0) == pytest.approx(2 + 150 + 10)
     assert (counted.runs, counted.epochs, counted.images) == (1, 3, 160_000)
     assert counted.petaflops == pytest.approx(6 * 177_474_048 * 150_000 / 1e15)
