@@ -251,7 +251,7 @@ def _schedule(report: Report) -> str:
         fitted = f"σ(d) = {s.sigma0:.3g} {s.v:+.3g} d {s.a / 2:+.3g} d²".replace("+", "+ ").replace("-", "− ")
         words = f"<p>The nearest schedule is {page.text(fitted)}.</p><p>The finding: {page.text(schedule.fit)}.</p>"
     if report.unusable:
-        words += page.note(f"There is no line to start another network with: {report.unusable}.")
+        words += page.note(f"It is not offered as a start for another network: {report.unusable}.")
     else:
         words += f"<p>To start another network with filters like these:</p>{page.copyable(report.paste_line())}"
     chart = page.figure(plot.html() + legend(keys), "")
