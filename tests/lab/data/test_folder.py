@@ -176,7 +176,6 @@ def test_images_are_scaled_to_the_size_asked_for(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.train.images[0], expected)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("home")
 @pytest.mark.skipif("FILTERCOV_CIFAR10" not in os.environ, reason="FILTERCOV_CIFAR10 names no zip of CIFAR-10's images")
 def test_cifar10s_images_are_those_of_the_evidence() -> None:
