@@ -109,13 +109,6 @@ USUAL = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin
 OWN = "checkpoint.safetensors"  # of a run of ours
 
 
-def checkpoint_files(path: Path) -> list[Path]:
-    """Every file of a checkpoint: itself, the one in a directory, or an index and its shards."""
-    if path.is_dir():
-        path = _in_directory(path)
-    return [path, *_read_index(path)] if path.name.endswith(INDEX) else [path]
-
-
 def _in_directory(directory: Path) -> Path:
     """The checkpoint, or the index of one, that a directory holds: under a usual name, or the only one."""
     files = sorted(path for path in directory.iterdir() if path.is_file())
