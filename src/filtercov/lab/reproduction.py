@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from filtercov.errors import ConfigError
+from filtercov.lab.costs import matching
 from filtercov.lab.experiments import catalogue
 from filtercov.lab.experiments.catalogue import Options
 from filtercov.lab.experiments.engines import Engine
@@ -54,7 +55,7 @@ class ResultTable(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         parts = [*printed(self.record), *notes(self.record)]
-        return "".join(f"<p>{page.text(p)}</p>" if isinstance(p, str) else page.text_table(p) for p in parts)
+        return "".join(map(page.part, parts))
 
 
 def reproduce(
@@ -75,7 +76,7 @@ def reproduce(
 
     `also` names initialisations to add as columns; those that were registered are columns of every table.
     """
-    chosen = catalogue.names(name)
+    chosen = matching([name], list(catalogue.PLACES))
     if len(chosen) > 1:
         raise ConfigError(f"reproduce: needed one experiment, {name!r} matches {', '.join(chosen)}")
     (record,), outcomes = reproduce_all(

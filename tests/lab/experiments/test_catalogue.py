@@ -8,7 +8,7 @@ import pytest
 
 from filtercov.lab.experiments import catalogue, initialisations, register
 from filtercov.lab.experiments.catalogue import PLACES, Options
-from filtercov.lab.experiments.paper import Place, paper_numbers
+from filtercov.lab.experiments.paper import paper_numbers
 from filtercov.lab.experiments.runspec import in_order
 from filtercov.lab.experiments.scales import SCALES
 
@@ -26,7 +26,7 @@ def test_the_papers_numbers_are_those_of_its_latex():
     text = resources.files("filtercov.lab.experiments").joinpath("paper.csv").read_bytes()
     assert hashlib.sha256(text).hexdigest() == CHECKED
     assert len(paper_numbers()) == 584
-    assert all((number.std is None) == place.table.startswith("imagenet") for place, number in paper_numbers().items())
+    assert all((number.std is None) == table.startswith("imagenet") for (table, *_), number in paper_numbers().items())
 
 
 def test_every_table_and_all_figures_with_results_have_an_experiment():
@@ -38,8 +38,8 @@ def test_every_table_and_all_figures_with_results_have_an_experiment():
 
 
 def test_every_number_of_the_paper_has_a_cell_and_every_cell_of_a_table_a_number(paper):
-    tables = {place.table for place in paper_numbers()}
-    cells = [Place(name, cell.row, cell.column, cell.epochs) for name in tables for cell in paper[name].cells]
+    tables = {table for table, *_ in paper_numbers()}
+    cells = [(name, cell.row, cell.column, cell.epochs) for name in tables for cell in paper[name].cells]
     assert len(cells) == len(set(cells))
     assert set(cells) == set(paper_numbers())
     assert paper["frozen-speed"].speed == tuple(f"convmixer_512_12_k{k}_p2" for k in range(3, 16, 2))

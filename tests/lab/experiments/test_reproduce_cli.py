@@ -69,7 +69,7 @@ def test_the_report_repeats_what_was_asked_for_and_names_what_is_missing(kroneck
 def test_the_list_has_every_experiment_its_place_in_the_paper_and_its_costs():
     output = run("reproduce", "--list", "--scale", "smoke")
     assert "filtercov reproduce --list --measure" in output
-    for name in catalogue.names():
+    for name in catalogue.PLACES:
         assert re.search(rf"^{name} +(Table \d+|Figs?\. \d+|-)[ ,.\w]* [\d,]+ +[\d,]+ +-  \S", output, re.MULTILINE)
     assert re.search(r"Scale smoke: 0\.\d+ PFLOP of training, \d+ MB of finished runs", output)
     measured = run("reproduce", "kronecker", "--list", "--measure", "--scale", "paper")
@@ -84,7 +84,7 @@ def test_the_list_is_what_the_catalogue_counts():
     assert set(counted) <= set(written)
     for scale in SCALES:
         found = entries(scale=scale)
-        assert [entry.name for entry in found] == list(catalogue.names())
+        assert [entry.name for entry in found] == list(catalogue.PLACES)
         for entry in found:
             built = catalogue.experiment(entry.name, scale=scale, options=catalogue.Options(imagenet="folder:imagenet"))
             epochs = sum(run.spec.train.epochs for run in built.runs)
@@ -97,7 +97,7 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
         (["reproduce", "imagenet"], ConfigError, "--imagenet folder:PATH"),
         (["report", tmp_path], ConfigError, "needed finished runs to report"),
         (["reproduce", "kronecker", "--data", tmp_path], DataError, f"did you mean folder:{tmp_path}"),
-        (["reproduce", "kronecker", "--scale", "smoke", "--engine", "slurm"], ConfigError, "choose local or ray"),
+        (["reproduce", "kronecker", "--scale", "smoke", "--engine", "slurm"], ConfigError, "one of local, ray"),
         (["reproduce", "kronecker", "--scale", "smoke", "--runs", "s3://bucket/runs"], ConfigError, "a directory"),
     ):
         monkeypatch.chdir(tmp_path)

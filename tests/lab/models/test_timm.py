@@ -40,9 +40,7 @@ def randomise_(model: nn.Module) -> nn.Module:
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch's own words about k4
 @pytest.mark.parametrize(("name", "timm_name", "arguments"), PAIRS)
-def test_state_dicts_load_both_ways_and_give_the_same_logits(
-    name: str, timm_name: str, arguments: dict[str, object]
-) -> None:
+def test_state_dicts_load_both_ways_and_give_the_same_logits(name, timm_name, arguments):
     torch.manual_seed(0)
     in_channels = 1 if "convmixer" in name else 3
     theirs = randomise_(build_timm(timm_name, arguments, in_chans=in_channels))

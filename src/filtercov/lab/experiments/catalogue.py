@@ -1,8 +1,9 @@
 """Every table and figure of the paper, what settles its claims, and what we compare beside it, by name.
 
 `experiments.csv` says of each where the paper has it, as its captions number tables and figures, on which data it
-trains, how it is drawn and what it shows. `tables.csv` has its cells: rows are variants of a network, columns are
-initialisations (`init_of`), each thawed and frozen, for the paper's epochs.
+trains, how its cells are drawn, the steps of which filter sizes are timed, and what it shows. `tables.csv` has its
+cells: rows are variants of a network, columns are initialisations (`init_of`), each thawed and frozen, for the paper's
+epochs. `drawings.csv` has what is drawn beside cells, and the network whose trained filters that shows, if any.
 
 The paper gives the results of its figures as charts without numbers and does not always say for which epochs or
 filters; where it does not, 20 epochs and the filter sizes of its tables are taken. It shows its grid searches over the
@@ -14,7 +15,7 @@ what tables and claims share is trained once.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -30,7 +31,7 @@ from filtercov.lab.experiments.scales import Family, Scale, find_scale
 from filtercov.lab.models import ConvMixerSpec
 
 _EXPERIMENTS = {about["name"]: about for about in read_csv("experiments.csv")}
-_TABLES = read_csv("tables.csv")
+_TABLES, _DRAWINGS = read_csv("tables.csv"), read_csv("drawings.csv")
 _CLAIMS = {claim.experiment: claim for claim in CLAIMS}
 PLACES = {name: about["place"] for name, about in _EXPERIMENTS.items()}
 # No seed of a table's, so that a reference shares no random weight with the runs that start from it.
@@ -257,33 +258,9 @@ def _canonical(schedule: str) -> str:
     return kind + colon + next((name for name, preset in PRESETS.items() if preset == wanted), numbers)
 
 
-# What is drawn beside cells: its kind, its title, and the network whose trained filters it shows, if any.
-_DRAWINGS: Mapping[str, Sequence[tuple[str, str, str | None]]] = {
-    "variance-schedule": [
-        ("construction", "The construction of the covariance", None),
-        ("schedule", "The covariance by depth, σ0 = .5, v = .5, a = 3", None),
-        ("sawtooth", "The quadratic and the sawtooth schedule of a ConvNeXt", None),
-    ],
-    "learned-covariances": [
-        ("covariances", f"Trained on CIFAR-10, {p}x{p} patches", variant(MIXER, f"p{p}")) for p in (1, 2)
-    ],
-    "learned-covariances-imagenet": [("covariances", "Trained on ImageNet, 14x14 patches", IMAGENET)],
-    "example-filters": [("filters", "ConvMixer-256/8, 2x2 patches, 9x9 filters", MIXER)],
-}
-
-
-# Of which filter sizes frozen and thawed steps are timed.
-_TIMED: Mapping[str, Sequence[int]] = {"frozen-speed": range(3, 16, 2), "claim-c14": (3, 9, 15)}
-
-
-def names(pattern: str = "*") -> tuple[str, ...]:
-    """The experiments whose name matches a pattern as shells have them."""
-    return matching([pattern], list(_EXPERIMENTS))
-
-
 def experiments(patterns: Sequence[str], *, scale: str, options: Options | None = None) -> list[Experiment]:
-    """The experiments that match any of the patterns, each once, in the catalogue's order."""
-    return [experiment(name, scale=scale, options=options) for name in matching(patterns, list(_EXPERIMENTS))]
+    """The experiments that match any of the patterns, as shells have them, each once, in the catalogue's order."""
+    return [experiment(name, scale=scale, options=options) for name in matching(patterns, list(PLACES))]
 
 
 def experiment(name: str, *, scale: str, options: Options | None = None) -> Experiment:
@@ -292,10 +269,11 @@ def experiment(name: str, *, scale: str, options: Options | None = None) -> Expe
     >>> len(experiment("cifar-convmixer-256-8-p2", scale="paper").runs)
     368
     """
-    name = names(name)[0]
-    about, sized, drawn = _EXPERIMENTS[name], find_scale(scale), _DRAWINGS.get(name, ())
+    name = matching([name], list(PLACES))[0]
+    about, sized = _EXPERIMENTS[name], find_scale(scale)
     build = Builder(sized, options or Options(), about["data"])
-    timed = [k for k in _TIMED.get(name, ()) if sized.judges or k in (3, 9, 15)]
+    drawn = [(line["kind"], line["title"], line["network"]) for line in _DRAWINGS if line["experiment"] == name]
+    timed = [k for k in about["timed"].split() if sized.judges or k in ("3", "9", "15")]
     return Experiment(
         **{word: about[word] for word in ("name", "title", "shows", "chart")},
         scale=sized.name,

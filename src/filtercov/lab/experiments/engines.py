@@ -25,6 +25,7 @@ from filtercov.errors import ConfigError, FiltercovError, RunError, TrainingInte
 from filtercov.lab.experiments.execute import Machine, Outcome, run_one
 from filtercov.lab.experiments.runs import Runs
 from filtercov.lab.experiments.runspec import Run
+from filtercov.lab.training.config import choice
 from filtercov.lab.training.progress import Progress, Snapshot, StopRequest
 
 DEATHS_PER_WORKER = 5  # beyond which something other than bad luck kills them
@@ -57,8 +58,7 @@ class Engine:
     gpus_per_run: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.name not in ("local", "ray"):
-            raise ConfigError(f"unknown engine {self.name!r}; choose local or ray")
+        choice("engine", self.name, ("local", "ray"))
 
     def start(self, root: Path, machine: Machine, emit: Emit) -> "Workers":
         """Start workers for the runs under `root`; they report steps and notes to `emit`."""

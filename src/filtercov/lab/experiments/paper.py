@@ -73,15 +73,6 @@ class CellName:
         return self.column.partition("/")[2]
 
 
-class Place(NamedTuple):
-    """Where a result stands. The paper repeats some of ImageNet's in its appendix, so one may stand in two tables."""
-
-    table: str
-    row: str
-    column: str
-    epochs: int
-
-
 @dataclass(frozen=True)
 class PaperNumber:
     """A mean accuracy in percent, its standard deviation over three seeds where given, and the LaTeX label."""
@@ -92,17 +83,17 @@ class PaperNumber:
 
 
 @cache
-def paper_numbers() -> Mapping[Place, PaperNumber]:
-    """The paper's numbers by place.
+def paper_numbers() -> Mapping[tuple[str, str, str, int], PaperNumber]:
+    """The paper's numbers by table, row, column and epochs. It repeats some of ImageNet's, which stand in two tables.
 
-    >>> paper_numbers()[Place("cifar-convmixer-256-8-p2", "k9", "frozen/closed-form", 200)]
+    >>> paper_numbers()["cifar-convmixer-256-8-p2", "k9", "frozen/closed-form", 200]
     PaperNumber(mean=93.0, std=0.05, source='fig:apx-cm-256-8-2')
     """
     found = {}
     for line in read_csv("paper.csv"):
-        place = Place(line["table"], line["row"], line["column"], int(line["epochs"]))
         std = float(line["std"]) if line["std"] else None
-        found[place] = PaperNumber(float(line["mean"]), std, line["source"])
+        number = PaperNumber(float(line["mean"]), std, line["source"])
+        found[line["table"], line["row"], line["column"], int(line["epochs"])] = number
     return found
 
 
@@ -167,7 +158,7 @@ class Claim:
         total = 0.0
         for weight, cell in comparison.terms:
             table, row = _PAPER_ROWS.get(cell.row, ("", ""))
-            number = paper_numbers().get(Place(table, row, cell.column, cell.epochs))
+            number = paper_numbers().get((table, row, cell.column, cell.epochs))
             if number is None or comparison.median_of:
                 return None
             total += weight * number.mean
@@ -219,56 +210,36 @@ REFERENCE_CLAIMS = {  # all of the paper's Fig. 1
 }
 
 
-@dataclass(frozen=True)
-class LayerFinding:
-    """What one layer of a reference shows."""
-
-    name: str
-    sigma: float  # of the nearest closed form
-    static: float  # β, -1 in the closed form
-    static_by_chance: float  # the lowest of independent filters
-
-
-@dataclass(frozen=True)
-class ReferenceFinding:
-    """What the layers of a reference say of both claims."""
+class ReferenceFinding(NamedTuple):
+    """What the layers of a reference that are large enough say of both claims."""
 
     network: str
-    layers: tuple[LayerFinding, ...]
-
-    @property
-    def negative(self) -> int:
-        """In how many layers the static component is negative, beyond chance."""
-        return sum(layer.static < layer.static_by_chance for layer in self.layers)
-
-    @property
-    def rising(self) -> tuple[int, int]:
-        """Pairs of layers of which the deeper one has the larger σ, and all pairs."""
-        pairs = list(combinations([layer.sigma for layer in self.layers], 2))
-        return sum(shallow < deep for shallow, deep in pairs), len(pairs)
-
-    @property
-    def by_chance(self) -> float:
-        """The probability that as many pairs rise in an order drawn at random."""
-        return chance_of_rising(len(self.layers), self.rising[0])
+    layers: int
+    negative: int  # of them, those whose static component is below that of independent filters
+    rising: int  # pairs of layers of which the deeper one has the larger σ
+    pairs: int
+    by_chance: float  # the probability that as many pairs rise in an order drawn at random
 
 
 def judge_references(references: Mapping[str, FilterStatistics]) -> list[ReferenceFinding]:
     """What the statistics of some networks show, of those that have layers large enough to fit."""
     found = []
     for network, statistics in references.items():
-        fitting = [layer for layer in statistics.layers if max(layer.kernel_size) >= LEAST_KERNEL]
-        if fitting:
-            found.append(ReferenceFinding(network, tuple(map(_judge_layer, fitting))))
+        sigmas = {layer: fit_layer(layer).sigma for layer in statistics if max(layer.kernel_size) >= LEAST_KERNEL}
+        if sigmas:
+            negative = sum(_negative(layer, sigma) for layer, sigma in sigmas.items())
+            rising = [shallow < deep for shallow, deep in combinations(sigmas.values(), 2)]
+            by_chance = chance_of_rising(len(sigmas), sum(rising))
+            found.append(ReferenceFinding(network, len(sigmas), negative, sum(rising), len(rising), by_chance))
     return found
 
 
-def _judge_layer(layer: LayerStatistics) -> LayerFinding:
-    sigma, random = fit_layer(layer).sigma, np.random.default_rng(0)
-    size, shape = layer.kernel_size, (layer.count, math.prod(layer.kernel_size))
-    draws = [np.cov(random.standard_normal(shape), rowvar=False) for _ in range(DRAWS)]
-    by_chance = min(static_component(draw, size, sigma) for draw in draws)
-    return LayerFinding(layer.name, sigma, static_component(layer.covariance, size, sigma), by_chance)
+def _negative(layer: LayerStatistics, sigma: float) -> bool:
+    """Whether the static component of a layer is below the lowest of `DRAWS` draws of as many independent filters."""
+    size, random = layer.kernel_size, np.random.default_rng(0)
+    draws = (random.standard_normal((layer.count, math.prod(size))) for _ in range(DRAWS))
+    by_chance = min(static_component(np.cov(draw, rowvar=False), size, sigma) for draw in draws)
+    return static_component(layer.covariance, size, sigma) < by_chance
 
 
 def static_component(covariance: Array, kernel_size: tuple[int, ...], sigma: float) -> float:

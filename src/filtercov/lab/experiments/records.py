@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from filtercov.lab.experiments.catalogue import Cell, Experiment, Heading, Options
-from filtercov.lab.experiments.paper import CellName, PaperNumber, Place, paper_numbers
+from filtercov.lab.experiments.paper import CellName, PaperNumber, paper_numbers
 from filtercov.lab.experiments.runs import KeptRun, Runs
 from filtercov.lab.experiments.runspec import RunSpec, in_order
 from filtercov.lab.experiments.timings import SpeedRecord
@@ -168,5 +168,5 @@ def _cell(table: str, cell: Cell, found: Mapping[str, KeptRun]) -> CellRecord:
         accuracies=tuple(found[run.key].result.test_accuracy for run in runs),
         missing=missing,
         curves=tuple(found[run.key].curve for run in runs),
-        paper=paper_numbers().get(Place(table, cell.row, cell.column, cell.epochs)),
+        paper=paper_numbers().get((table, cell.row, cell.column, cell.epochs)),
     )

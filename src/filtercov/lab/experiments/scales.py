@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from filtercov.errors import ConfigError
 from filtercov.lab import models
 from filtercov.lab.models import ConvMixerSpec, ConvNeXtSpec
+from filtercov.lab.training.config import choice
 
 Network = ConvMixerSpec | ConvNeXtSpec
 
@@ -121,6 +121,5 @@ SCALES = {scale.name: scale for scale in (_PAPER, _SMALL, _SMOKE)}
 
 def find_scale(name: str) -> Scale:
     """One of the three scales."""
-    if name not in SCALES:
-        raise ConfigError(f"unknown scale {name!r}; choose one of {', '.join(SCALES)}")
+    choice("scale", name, tuple(SCALES))
     return SCALES[name]

@@ -180,8 +180,8 @@ def reference_table() -> Table:
     return tabulate(
         {
             "reference": found.network,
-            "C19: negative": f"{found.negative} of {counted(len(found.layers), 'layer')}",
-            "C20: rising pairs": "{} of {}".format(*found.rising),
+            "C19: negative": f"{found.negative} of {counted(found.layers, 'layer')}",
+            "C20: rising pairs": f"{found.rising} of {found.pairs}",
             "by chance": f"{found.by_chance:.2g}",
         }
         for found in references

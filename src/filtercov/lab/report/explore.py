@@ -16,14 +16,7 @@ from filtercov.lab.report.pictures import FINEST, SUPPORT, palette
 from filtercov.schedule import PRESETS
 
 KERNEL, LAYERS = 9, 8  # the paper's ConvMixer-256/8
-CONTROLS = {  # label, least, most, step
-    "k": ("kernel size", 3, 31, 1),
-    "depth": ("depth, in layers", 1, 24, 1),
-    "sigma0": ("σ₀, at the first layer", 0.02, 3, 0.01),
-    "v": ("v, growth", -3, 4, 0.01),
-    "a": ("a, acceleration", -6, 8, 0.01),
-}
-# σ reaches from the smallest that a control allows to about σ0 + v + a/2 at their largest.
+# σ reaches from the smallest that a control of explore.html allows to about σ0 + v + a/2 at their largest.
 SIGMA_TOPS = [top * 10.0**exponent for exponent in (-2, -1, 0, 1) for top in (2, 4, 6, 10)]
 EIGENVALUES = [("positive", "mark s0"), ("negative, dropped", "ring s1"), ("negative, mirrored", "mark s1")]
 
@@ -47,7 +40,9 @@ def explore_page(*, command: str = "") -> str:
     rank = "rank / number of pixels"
     spectrum = stage("spectrum", [log_axis([1e-6, 1.0])], x_label=rank, y_label="eigenvalue, |λ| / λ₁")
     parts = {
-        "controls": _controls(),
+        "presets": "".join(
+            f'<button type="button" data-preset="{text(name)}">{text(name)}</button>' for name in PRESETS
+        ),
         "schedule": stage("schedule", ranges, x_label="relative depth d", y_label="σ"),
         "spectrum": spectrum + legend(EIGENVALUES),
     }
@@ -56,18 +51,3 @@ def explore_page(*, command: str = "") -> str:
         body = body.replace(f"<!-- {name} -->", part)
     scripts = ["drawing.js", "explore_math.js", "explore.js"]
     return page("Explore filter covariances · filtercov", body, command=command, scripts=scripts)
-
-
-def _controls() -> str:
-    """A button for each preset, and a slider with a number beside it for each setting."""
-    buttons = "".join(f'<button type="button" data-preset="{text(name)}">{text(name)}</button>' for name in PRESETS)
-    parts = [f'<fieldset class="presets"><legend>Presets of the paper</legend>{buttons}</fieldset>']
-    for name, (label, least, most, step) in CONTROLS.items():
-        bounds = f'min="{least}" max="{most}"'
-        typed = "1" if step == 1 else "any"
-        parts.append(
-            f'<div class="control"><label for="{name}">{label}</label>'
-            f'<input type="range" id="{name}" {bounds} step="{step}">'
-            f'<input type="number" id="{name}-number" {bounds} step="{typed}" aria-label="{label}, typed"></div>'
-        )
-    return "\n".join(parts)

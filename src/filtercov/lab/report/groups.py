@@ -18,7 +18,7 @@ import numpy as np
 from filtercov.covariance.forms import Array
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments.initialisations import shown_init
-from filtercov.lab.experiments.paper import Place, paper_numbers
+from filtercov.lab.experiments.paper import paper_numbers
 from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runs import KeptRun, Runs
 from filtercov.lab.experiments.runspec import RunSpec
@@ -341,7 +341,7 @@ def _paper(spec: RunSpec) -> Summary | None:
         return None
     column = f"{'frozen' if spec.freeze_filters else 'thawed'}/{spec.init}"
     for network, (table, row) in PAPER_ROWS.items():
-        number = paper_numbers().get(Place(table, row, column, PAPER_EPOCHS))
+        number = paper_numbers().get((table, row, column, PAPER_EPOCHS))
         if number and f"{spec.model}_".startswith(f"{network}_"):
             return Summary(number.mean, number.std)
     return None

@@ -30,7 +30,7 @@ from filtercov.structure import centredness, kronecker_residual, spectrum
 Record = dict[str, Any]  # the numbers of a layer; None stands for what its covariance does not determine
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Report:
     """A target, measured, ready to be written as a page or as numbers.
 
@@ -42,9 +42,6 @@ class Report:
     layers: list[Record]
     schedule: FittedSchedule | None
     against: Target | None = None
-
-    def __repr__(self) -> str:
-        return f"<Report of {self.target.statistics!r}>"
 
     @property
     def targets(self) -> list[Target]:

@@ -17,8 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filtercov.errors import StorageError
-from filtercov.files import atomic_write
+from filtercov.lab.training.rundir import write_atomic
 from filtercov.printable import printable
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -166,11 +165,5 @@ def asset(name: str) -> str:
 def write_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
     """Write a file, making its directories: whole or not at all."""
     target = Path(path)
-    data = content.encode() if isinstance(content, str) else content
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(target) as temporary:
-            temporary.write_bytes(data)
-    except OSError as error:
-        raise StorageError(f"{target}: cannot be written ({error.strerror}); choose another place") from None
+    write_atomic(target, content.encode() if isinstance(content, str) else content, advice="choose another place")
     return target

@@ -15,11 +15,12 @@ import numpy as np
 from filtercov.covariance.closed_form import gaussian_covariance
 from filtercov.errors import StorageError
 from filtercov.lab.experiments.records import DrawingRecord, ExperimentRecord
+from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report import page
 from filtercov.lab.report import results_table as texts
 from filtercov.lab.report.charts import Dot, Series, dot_chart, line_chart
 from filtercov.lab.report.figures import by_depth, construction
-from filtercov.lab.report.groups import by, curves_figure, spread
+from filtercov.lab.report.groups import by, curves_figure, sentence, spread
 from filtercov.lab.report.inspect_target import Target, read_target
 from filtercov.lab.report.pictures import covariance_picture, filters_picture, sampled
 from filtercov.lab.report.results_claims import Finding, comparison_table, finding_of
@@ -128,9 +129,13 @@ def _lead(record: ExperimentRecord, found: Sequence[Line], finding: Finding | No
     """The result in a sentence."""
     if finding:
         return f"{finding.verdict.capitalize()}. {finding.sentence}"
-    if said := texts.verdict_counts(found) or next(iter(texts.standings(record)), ""):
-        return said
-    return texts.as_sentence(record.shows)
+    if ranking := texts.standings(record):
+        return ranking[0]
+    gains = [(d.mean, line) for line in found if (d := line.difference)]
+    if not gains or not find_scale(record.scale).judges:
+        return texts.as_sentence(record.shows)
+    _, best = max(gains, key=lambda each: each[0])
+    return f"The largest gain over uniform, {best.shown_row}: {sentence(best)}"
 
 
 def _charts(record: ExperimentRecord, complete: Sequence[Line]) -> list[str]:

@@ -11,7 +11,7 @@ from filtercov.lab.experiments.paper import CellName
 from filtercov.lab.experiments.records import CellRecord, ExperimentRecord
 from filtercov.lab.experiments.scales import find_scale
 from filtercov.lab.report.groups import FinishedRun, Group, Part, Table, by, tabulate, with_baselines
-from filtercov.lab.report.results_claims import ClaimVerdict, comparison_table, finding_of, tally
+from filtercov.lab.report.results_claims import comparison_table, finding_of
 from filtercov.lab.report.results_statistics import CONFIDENCE, INTERVAL, METHOD, Summary
 from filtercov.lab.training.progress import duration
 from filtercov.printable import aligned, counted
@@ -19,14 +19,9 @@ from filtercov.printable import aligned, counted
 BASELINE = "uniform"
 OURS = "closed-form"
 NAMED = 3  # of the runs that are missing
-BY_CHANCE = round(1 / (1 - CONFIDENCE))
-SIGNS = (
-    "A sign holds if the whole interval lies on its side of zero, is contradicted if it lies on the other, and is open "
-    f"otherwise; where there is no difference at all, one in {BY_CHANCE} is decided by chance."
-)
 TOLD_APART = (
     f"Two initialisations are told apart if the {INTERVAL} of their difference, paired over seeds, lies "
-    f"on one side of zero; without any difference one pair in {BY_CHANCE} is told apart by chance."
+    f"on one side of zero; without any difference one pair in {round(1 / (1 - CONFIDENCE))} is told apart by chance."
 )
 
 
@@ -36,21 +31,12 @@ class Line(Group):
 
     cell: CellRecord
     shown_row: str  # the paper's name of the row, and the network that stands for it where that is another
-    judged: bool  # whether accuracies at this scale mean anything
 
     @property
     def shown_epochs(self) -> str:
         """The epochs trained, and the paper's where they differ."""
         trained, paper = self.cell.trained.epochs, self.cell.epochs
         return str(paper) if trained == paper else f"{trained} ({paper})"
-
-    @property
-    def verdict(self) -> ClaimVerdict | None:
-        """Whether the sign of the paper's difference holds; None if that is zero or fewer than two seeds are shared."""
-        papers, found = self.paper_difference, self.difference
-        if not self.judged or not papers or not found or found.n < 2:
-            return None
-        return "open" if not found.sign else "holds" if found.sign * papers > 0 else "contradicted"
 
 
 def lines(record: ExperimentRecord) -> list[Line]:
@@ -62,7 +48,6 @@ def lines(record: ExperimentRecord) -> list[Line]:
             paper=Summary(cell.paper.mean, cell.paper.std) if cell.paper else None,
             cell=cell,
             shown_row=f"{cell.row}: {cell.trained.model}" if record.reduced else cell.row,
-            judged=find_scale(record.scale).judges,
         )
         for cell in record.cells
     }
@@ -83,25 +68,15 @@ def table(found: Sequence[Line]) -> Table:
             "n": len(line.runs) or None,
             "paper": line.paper,
             "in the paper": None if line.paper_difference is None else f"{line.paper_difference:+.2f}",
-            "the paper's sign": line.verdict,
         }
         for line in found
     )
 
 
-def verdict_counts(found: Sequence[Line]) -> str:
-    """How many of the paper's signs hold, are contradicted and are open; empty if none was judged."""
-    verdicts = [line.verdict for line in found if line.verdict]
-    counts = f"Of {counted(len(verdicts), 'sign')} of the paper's differences from uniform {tally(verdicts)}."
-    return counts if verdicts else ""
-
-
 def notes(record: ExperimentRecord) -> list[str]:
-    """What is smaller than in the paper, how differences and verdicts come about, and who stands where."""
-    found = lines(record)
+    """What is smaller than in the paper, how differences come about, and who stands where."""
     said = [f"Smaller than in the paper: {record.reduced}."] if record.reduced and record.trained else []
-    said += [METHOD] if any(line.difference for line in found) else []
-    said += [counts, SIGNS] if (counts := verdict_counts(found)) else []
+    said += [METHOD] if any(line.difference for line in lines(record)) else []
     said += [*ranking, TOLD_APART] if (ranking := standings(record)) else []
     return said + ([f"The runs took {duration(record.seconds)} of training in all."] if record.seconds else [])
 
@@ -193,7 +168,7 @@ def to_rows(record: ExperimentRecord) -> list[dict[str, Any]]:
             | {"mean": m and m.mean, "std": m and m.std, "n": m and m.n, "missing_runs": len(cell.missing)}
             | {"paper_mean": p and p.mean, "paper_std": p and p.std}
             | {"difference": d and d.mean, "low": low, "high": high, "pairs": d and d.n}
-            | {"paper_difference": line.paper_difference, "verdict": line.verdict}
+            | {"paper_difference": line.paper_difference}
         )
     return found
 

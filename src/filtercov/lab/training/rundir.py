@@ -23,6 +23,10 @@ from filtercov.files import Lock, atomic_write
 
 # What to do about a changed or lost file of a run that only the whole training could make again.
 START_AGAIN = "restore it, or delete the run's directory to start again"
+# What to do where a run cannot be written.
+CONTINUE = (
+    "make room or choose another run directory, then run the same command again to continue from the last checkpoint"
+)
 
 Record = dict[str, Any]  # a line of metrics.jsonl
 
@@ -153,26 +157,23 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_atomic(path, json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, *, advice: str = CONTINUE) -> None:
     """Give a file these contents, or leave it as it was; its directory is made if there is none."""
-    with storing(path):
+    with storing(path, advice=advice):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary:
             temporary.write_bytes(data)
 
 
 @contextmanager
-def storing(path: Path) -> Iterator[None]:
+def storing(path: Path, *, advice: str = CONTINUE) -> Iterator[None]:
     """Turn an `OSError` of writing to `path` into a `StorageError`."""
     try:
         yield
     except OSError as error:
-        raise storage_error(path, error) from error
+        raise storage_error(path, error, advice) from error
 
 
-def storage_error(path: Path, error: OSError) -> StorageError:
+def storage_error(path: Path, error: OSError, advice: str = CONTINUE) -> StorageError:
     """The error for a file that could not be written: which, why, and what to do about it."""
-    return StorageError(
-        f"cannot write {path}: {error.strerror or error}; make room or choose another run directory, then run the same "
-        "command again to continue from the last checkpoint"
-    )
+    return StorageError(f"cannot write {path}: {error.strerror or error}; {advice}")
