@@ -51,13 +51,6 @@ def test_a_mistake_is_one_sentence_that_says_what_was_meant(mistake, kind, sente
     assert unchanged(net, before)
 
 
-def test_python_can_say_which_name_was_meant():
-    with pytest.raises(AttributeError, match=r"filtercov.*'init'") as caught:
-        fc.init  # noqa: B018
-    assert (caught.value.name, caught.value.obj) == ("init", fc)
-    assert "init_" in dir(fc)
-
-
 def test_a_seed_is_a_new_generator_with_that_seed():
     one, two, other = (network(7, 7) for _ in range(3))
     state = torch.random.get_rng_state()

@@ -90,6 +90,8 @@ def test_dots_intervals_and_the_papers_rings_lie_where_the_numbers_on_the_axis_s
     (interval,), (least,) = paths(svg, "line s0"), paths(svg, "least")
     left, _, right = map(float, re.findall(r"[\d.]+", interval))
     assert (left, right, float(least.split()[0][1:])) == (at(51.5), at(52.5), at(-1.0))
+    keys = [re.findall(r"key [^>]*></span>([^<]*)", chart) for chart in (EVERY["dots"], dot_chart(DOTS[2:3], label=""))]
+    assert keys == [["thawed", "frozen", "the paper&#x27;s", "must lie above"], []]
 
 
 @pytest.mark.parametrize("steps", [(2, 5, 10, 20, 35, 50, 100), [1_000_000 * i + 23_456 for i in range(8)]])
