@@ -1,6 +1,7 @@
 """A dataset: sources of labelled images for training and testing, and a checksum of their content."""
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -88,12 +89,14 @@ class ImageArrays:
     def mean_and_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Each channel's mean and standard deviation as fractions of 255, from at most 20,000 evenly spaced images."""
         values = self.images[:: max(1, len(self) // 10_000)]
-        levels = np.arange(256) / 255
-        counts = [np.bincount(channel.ravel(), minlength=256) for channel in np.moveaxis(values, 3, 0)]
-        shares = [count / count.sum() for count in counts]
-        means = [float(share @ levels) for share in shares]
-        variances = [share @ (levels - mean) ** 2 for share, mean in zip(shares, means, strict=True)]
-        return tuple(means), tuple(float(np.sqrt(variance)) or 1.0 for variance in variances)  # 1 for constant ones
+        means, deviations = [], []
+        for channel in np.moveaxis(values, 3, 0):
+            counts, levels = np.bincount(channel.ravel(), minlength=256), np.arange(256)
+            # Exact integers: these bits are part of a run's identity, and rounded sums differ between processors.
+            number, total, squares = (int((counts * levels**power).sum()) for power in (0, 1, 2))
+            means.append(total / (255 * number))
+            deviations.append(math.sqrt(number * squares - total**2) / (255 * number) or 1.0)  # 1 for constant ones
+        return tuple(means), tuple(deviations)
 
 
 @dataclass(frozen=True, eq=False)
