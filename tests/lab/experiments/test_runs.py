@@ -74,7 +74,7 @@ def test_what_is_damaged_or_missing_is_named_and_its_cell_left_empty(runs, tmp_p
     absent = Run(spec(seed=5, init="orthogonal"))
     extra = Cell("k3", "frozen/orthogonal", 20, (first.runs[0], absent))
     record = collect(replace(table(), cells=(*table().cells, extra)), runs)
-    assert [bool(cell.accuracies) for cell in record.cells] == [False, True, True, True, True, False]
+    assert [bool(cell.curves) for cell in record.cells] == [False, True, True, True, True, False]
     assert record.missing == (str(first.runs[1]), str(absent))
     assert first.runs[1].key in record.damaged[0]
     nothing = collect(replace(table(), cells=(second,)), Runs(tmp_path / "empty"))

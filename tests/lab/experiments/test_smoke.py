@@ -34,7 +34,7 @@ def test_every_kind_of_run_is_done_and_reports_are_complete_and_list_what_was_as
     assert {found.name for found in records} == {*REPORTED, "frozen-speed", "ranking"}
     assert {found.name for found in records if found.missing} == {"ranking"}
     assert all(found.damaged == () for found in records)
-    assert all(0 <= accuracy <= 100 for found in records for cell in found.cells for accuracy in cell.accuracies)
+    assert all(0 <= accuracy <= 100 for found in records for cell in found.cells for accuracy in cell.by_seed.values())
     index = write_reports(records, tmp_path / "report.html")[0].read_text()
     for found in records:
         page = (tmp_path / f"report-{found.name}-smoke.html").read_text()

@@ -32,7 +32,7 @@ from tests.lab.experiments.tiny import (
 def accuracies(root):
     record = collect(table(), Runs(root))
     assert record.missing == ()
-    return [cell.accuracies for cell in record.cells]
+    return [cell.by_seed for cell in record.cells]
 
 
 def weights(root):

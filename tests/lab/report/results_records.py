@@ -8,10 +8,10 @@ TRAINED = Trained("net_k9", "10,000 images of toys", 5)
 
 
 def cell(column: str, *accuracies: float, paper: float | None = None, missing: tuple[str, ...] = (), **more):
-    settings = {"row": "k9", "epochs": 20, "trained": TRAINED, "seeds": tuple(range(len(accuracies)))} | more
-    curves = tuple((*(a * epoch / 5 for epoch in range(1, 5)), a) for a in accuracies)
+    settings = {"row": "k9", "epochs": 20, "trained": TRAINED} | more
+    curves = {seed: (*(a * epoch / 5 for epoch in range(1, 5)), a) for seed, a in enumerate(accuracies)}
     number = None if paper is None else PaperNumber(paper, 0.1, "somewhere")
-    return CellRecord(column=column, accuracies=accuracies, missing=missing, curves=curves, paper=number, **settings)
+    return CellRecord(column=column, missing=missing, curves=curves, paper=number, **settings)
 
 
 def record(*cells: CellRecord, chart: str = "bars", speeds: tuple[SpeedRecord, ...] = (), **more) -> ExperimentRecord:

@@ -42,22 +42,20 @@ class Trained:
 
 @dataclass(frozen=True, kw_only=True)
 class CellRecord(CellName):
-    """One number of a table: all its accuracies, or which runs are missing for it.
+    """One number of a table: the learning curves it is the mean of, or which runs are missing for it.
 
-    A mean over some of the seeds would pass for one over all of them, so a cell with a run missing has no accuracies.
+    A mean over some of the seeds would pass for one over all of them, so a cell with a run missing has no curves.
     """
 
     trained: Trained
-    seeds: tuple[int, ...]  # of the accuracies, in their order
-    accuracies: tuple[float, ...]
+    curves: dict[int, tuple[float, ...]]  # by seed, the test accuracy after each epoch
     missing: tuple[str, ...]  # descriptions of runs
-    curves: tuple[tuple[float, ...], ...]  # of each run, the test accuracy after each epoch
     paper: PaperNumber | None
 
     @property
     def by_seed(self) -> dict[int, float]:
-        """The accuracy of each seed, by which columns are compared."""
-        return dict(zip(self.seeds, self.accuracies, strict=True))
+        """The accuracy of each seed after the last epoch, by which columns are compared."""
+        return {seed: curve[-1] for seed, curve in self.curves.items()}
 
 
 @dataclass(frozen=True)
@@ -158,15 +156,12 @@ def versions(results: Sequence[FitResult]) -> dict[str, str]:
 
 def _cell(table: str, cell: Cell, found: Mapping[str, KeptRun]) -> CellRecord:
     missing = tuple(str(run) for run in cell.runs if run.key not in found)
-    runs = () if missing else cell.runs
     return CellRecord(
         row=cell.row,
         column=cell.column,
         epochs=cell.epochs,
         trained=Trained.of(cell.runs[0].spec),
-        seeds=tuple(run.spec.train.seed for run in runs),
-        accuracies=tuple(found[run.key].result.test_accuracy for run in runs),
+        curves={} if missing else {run.spec.train.seed: found[run.key].curve for run in cell.runs},
         missing=missing,
-        curves=tuple(found[run.key].curve for run in runs),
         paper=paper_numbers().get((table, cell.row, cell.column, cell.epochs)),
     )

@@ -84,7 +84,7 @@ class View:
     @property
     def begun(self) -> list[ExperimentRecord]:
         """The experiments that have something to show."""
-        return [each for each in self.records if not each.missing or any(cell.accuracies for cell in each.cells)]
+        return [each for each in self.records if not each.missing or any(cell.curves for cell in each.cells)]
 
 
 def read_view(root: Path | str) -> View:

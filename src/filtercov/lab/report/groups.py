@@ -18,7 +18,7 @@ import numpy as np
 from filtercov.covariance.forms import Array
 from filtercov.errors import ConfigError
 from filtercov.lab.experiments.initialisations import shown_init
-from filtercov.lab.experiments.paper import paper_numbers
+from filtercov.lab.experiments.paper import EPOCHS, paper_numbers
 from filtercov.lab.experiments.records import Trained
 from filtercov.lab.experiments.runs import KeptRun, Runs
 from filtercov.lab.experiments.runspec import RunSpec
@@ -40,7 +40,6 @@ from filtercov.lab.training.rundir import RunDirectory
 from filtercov.printable import counted
 
 FILTERS = 8  # of a layer that are shown
-PAPER_EPOCHS = 20
 # Networks of the paper's size, the main one first, and the table and row of the paper they are in.
 PAPER_ROWS = {
     "convmixer_256_8_k9_p2": ("cifar-convmixer-256-8-p2", "k9"),
@@ -336,12 +335,12 @@ def _titles(specs: list[RunSpec]) -> dict[RunSpec, str]:
 
 def _paper(spec: RunSpec) -> Summary | None:
     """The paper's number for a run at its size, None for any other run."""
-    smaller = spec.train.epochs != PAPER_EPOCHS or spec.data_limit or spec.data == "embedded"
+    smaller = spec.train.epochs != EPOCHS or spec.data_limit or spec.data == "embedded"
     if smaller or spec.evaluate != "test" or spec.init not in ("uniform", "closed-form"):
         return None
     column = f"{'frozen' if spec.freeze_filters else 'thawed'}/{spec.init}"
     for network, (table, row) in PAPER_ROWS.items():
-        number = paper_numbers().get((table, row, column, PAPER_EPOCHS))
+        number = paper_numbers().get((table, row, column, EPOCHS))
         if number and f"{spec.model}_".startswith(f"{network}_"):
             return Summary(number.mean, number.std)
     return None

@@ -44,7 +44,7 @@ def lines(record: ExperimentRecord) -> list[Line]:
     found = {
         CellName(cell.row, cell.column, cell.epochs): Line(
             label=f"{cell.init}, {cell.filters}",
-            runs=[FinishedRun(seed, curve) for seed, curve in zip(cell.seeds, cell.curves, strict=True)],
+            runs=[FinishedRun(seed, curve) for seed, curve in cell.curves.items()],
             paper=Summary(cell.paper.mean, cell.paper.std) if cell.paper else None,
             cell=cell,
             shown_row=f"{cell.row}: {cell.trained.model}" if record.reduced else cell.row,
