@@ -13,7 +13,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from filtercov.lab.data import geometry
-from filtercov.lab.data.operations import OPERATIONS, Operation, apply_operations, colour_jitter
+from filtercov.lab.data.operations import OPERATIONS, Operation, apply_operations, colour_jitter, randaugment
 from tests.peers import import_peer
 
 
@@ -84,14 +84,16 @@ def test_a_randaugment_operation_equals_torchvisions_on_pillows_pictures_at_ever
         assert_equal(all_drawing(images, operation, negative, magnitude), each(images, theirs))
 
 
-def test_a_mixed_batch_equals_each_image_by_itself() -> None:
-    torch.manual_seed(0)
+def test_a_mixed_batch_equals_each_image_by_itself_operation_by_operation() -> None:
+    generator = torch.Generator().manual_seed(0)
     images = torch.cat([golden_images(3)] * 5)
-    drawn, negative = torch.randint(14, (len(images),)), torch.rand(len(images)) < 0.5
-    together = apply_operations(images, drawn, negative, magnitude=9)
+    operation, sign = torch.rand(2, len(images), 2, generator=generator)
+    together = randaugment(images, operation, sign, magnitude=9)
+    drawn, negative = (operation * 14).long(), sign < 0.5
     assert len(drawn.unique()) == 14
-    for i in range(len(images)):
-        alone = apply_operations(images[i : i + 1], drawn[i : i + 1], negative[i : i + 1], magnitude=9)
+    for i, alone in enumerate(images.split(1)):
+        for turn in range(2):
+            alone = apply_operations(alone, drawn[i, turn : turn + 1], negative[i, turn : turn + 1], magnitude=9)
         assert_equal(together[i : i + 1], alone)
 
 

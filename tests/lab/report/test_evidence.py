@@ -134,6 +134,7 @@ def test_page_and_markdown_have_the_sections_in_order_and_fit_a_phone(view, brow
     assert "](there.svg)" in evidence.evidence_markdown(view, image="there.svg")
     tab = browser.open(tmp_path / "e.html", width=390)
     assert tab.evaluate("document.querySelectorAll('svg.chart').length") == 2  # C4 and the controls
+    assert "reproduce claim-c4 " in tab.evaluate("document.querySelector('section.card').textContent")
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     said = tab.evaluate("[...document.querySelectorAll('td .words')].map(e => e.textContent)")
     assert said[: len(CLAIMS)] == [claim.says for claim in CLAIMS]
