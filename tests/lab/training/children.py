@@ -76,6 +76,10 @@ def train_together(rank: int, size: int, port: int, run_dir: Path, where: str, w
     torch.set_num_threads(1)
     try:
         with process_group("cpu") as (world, _device):
+            aligned = torch.nn.BatchNorm1d(1, momentum=None)
+            aligned.running_mean.fill_(rank)
+            world.align_(aligned)
+            assert aligned.running_mean == 0, "buffers are rank 0's"
             if where == "open" and mine:
                 run_dir.write_text("not a directory")
             train = ToyBatches(world=world, batch_size=12, before=before)
