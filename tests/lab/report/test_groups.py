@@ -26,6 +26,7 @@ from filtercov.lab.report.groups import (
 )
 from filtercov.lab.report.page import text
 from filtercov.lab.report.results_statistics import (
+    OVER_SEEDS,
     Difference,
     Summary,
     paired_difference,
@@ -144,6 +145,7 @@ def test_the_page_has_the_answer_curves_with_bands_and_filters_before_and_after(
     assert {part: html.count(part) for part in counts} == counts
     alone = groups_page("One seed", beside_first({"own": runs(60.0)}))
     assert '<path class="band' not in alone
+    assert [OVER_SEEDS in curves for curves in (html, alone)] == [True, False]
 
 
 def test_frozen_and_thawed_filters_of_one_initialisation_share_a_colour():

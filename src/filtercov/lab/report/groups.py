@@ -197,7 +197,8 @@ def curves_figure(groups: Sequence[Group], what: str) -> str:
         band = [float(x) for x in curves.std(axis=0, ddof=1)] if len(curves) > 1 else []
         series.append(Series(group.label, points, band, kind, colour))
     chart = line_chart(series, label="accuracy by epoch", x_label="epoch", y_label="accuracy, %")
-    return page.figure(chart, page.text(f"{what}, {OVER_SEEDS}"))
+    several = any(line.spread for line in series)
+    return page.figure(chart, page.text(f"{what}, {OVER_SEEDS}" if several else what))
 
 
 def filters_section(groups: Sequence[Group]) -> str:
