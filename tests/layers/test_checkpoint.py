@@ -18,7 +18,6 @@ from filtercov.errors import CheckpointError
 from filtercov.files import DESCRIPTION
 from filtercov.layers.checkpoint import read_named_weights
 from filtercov.layers.state_dict import read_state_dict, write_state_dict
-from filtercov.nn import DepthwiseConv2d
 from tests.depthwise_layers import depthwise, told
 
 
@@ -316,13 +315,6 @@ def test_a_state_dict_gives_the_layers_of_its_model(kind, path):
 
 
 # --- With a model ---
-
-
-def test_a_network_of_width_one_is_measured_with_its_model_only(path):
-    net = nn.Sequential(nn.Conv2d(3, 1, 1), DepthwiseConv2d(1, 1, 5), DepthwiseConv2d(1, 1, 5))
-    with pytest.raises(CheckpointError, match="found none"):
-        measure(saved(net, path))
-    assert names(path, net) == ["1", "2"]
 
 
 def test_one_name_of_a_tie_is_enough_and_so_is_a_model_on_the_meta_device(path):
