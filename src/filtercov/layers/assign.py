@@ -53,7 +53,7 @@ def shared_with(layers: Sequence[DepthwiseLayer]) -> dict[DepthwiseLayer, Depthw
 
 
 def _memory(parameter: Tensor) -> object:
-    plain = type(parameter) is nn.Parameter and not parameter.is_meta
+    plain = type(parameter) is nn.Parameter  # other kinds of tensor may have no address
     return (parameter.data_ptr(), parameter.shape, parameter.stride()) if plain else id(parameter)
 
 
