@@ -141,8 +141,10 @@ def test_the_page_has_the_answer_curves_with_bands_and_filters_before_and_after(
     html = groups_page("Mine", groups, notes=["so"])
     assert f'<p class="lead">{text(answer(groups))}</p>' in html
     assert '<p class="note">so</p>' in html
-    counts = {'<path class="band': 2, '<p class="legend"': 1, "<img ": 6}  # images: 3 layers before and after
+    counts = {'<path class="band': 2, '<p class="legend"': 1}
     assert {part: html.count(part) for part in counts} == counts
+    captions = [f"layer {number}, {when}" for number in (1, 3, 4) for when in ("before", "after")]
+    assert re.findall("<figcaption>(layer.*?)</figcaption>", html) == captions
     alone = groups_page("One seed", beside_first({"own": runs(60.0)}))
     assert '<path class="band' not in alone
     assert [OVER_SEEDS in curves for curves in (html, alone)] == [True, False]
