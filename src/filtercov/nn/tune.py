@@ -319,6 +319,11 @@ def _enough(times: Mapping[str, list[float]]) -> bool:
 
 
 def _described(setting: Setting) -> str:
+    """Who computes a layer, in words.
+
+    >>> _described(None), _described(BY_THRESHOLDS), _described(BITS["weight_grad"])
+    ("PyTorch's", 'ours', 'ours: weight gradient')
+    """
     if setting is None:
         return "PyTorch's"
     if setting == BY_THRESHOLDS:

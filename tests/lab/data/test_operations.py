@@ -69,7 +69,7 @@ def test_a_randaugment_operation_equals_torchvisions_on_pillows_pictures_at_ever
         (7, True, 1, 28, 28),
         (9, False, 3, 32, 32),
         (30, False, 3, 17, 40),
-        (30, True, 1, 32, 32),
+        (30, True, 1, 331, 331),
     ):
         images = golden_images(channels, height, width)
         magnitudes, signed = autoaugment.RandAugment()._augmentation_space(31, (height, width))[operation.name]
