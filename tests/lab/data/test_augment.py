@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from filtercov.errors import DataError
-from filtercov.lab.data.augment import Augment, Draws, cut_boxes, erase_, normalise
+from filtercov.lab.data.augment import Augment, Draws, cut_boxes, normalise
 from filtercov.lab.data.geometry import crop_boxes
 from filtercov.lab.data.operations import OPERATIONS, randaugment
 from tests.peers import import_peer
@@ -126,8 +126,8 @@ def test_a_crop_that_never_fits_falls_back_to_the_centre() -> None:
 
 
 def test_erasing_zeroes_one_rectangle_of_the_stated_size_in_the_stated_share_of_images() -> None:
-    draws = drawn(Augment(), 4000)
-    images = erase_(torch.ones(4000, 3, 32, 32), draws.erase < 0.25, draws.erase_box)
+    white = torch.full((4000, 3, 32, 32), 255, dtype=torch.uint8)
+    images, _ = augmented(Augment(erasing=0.25), white, torch.zeros(4000).long())
     erased = images[:, 0] == 0
     hit = erased.any(2).any(1)
     assert hit.float().mean().item() == pytest.approx(0.25, abs=0.03)
