@@ -106,6 +106,14 @@ def test_a_weight_that_does_not_keep_what_is_written_is_refused_and_all_are_rest
     assert len(fc.init_(net, filter_fn=lambda layer: layer.name in ("0", "2")).initialised) == 2
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_a_weight_under_weight_norm_becomes_what_was_drawn(scale):
+    net, plain = nn.Sequential(parametrizations.weight_norm(depthwise())), nn.Sequential(depthwise())
+    for model in (net, plain):
+        fc.init_(model, seed=0, scale=scale)
+    torch.testing.assert_close(net[0].weight, plain[0].weight, rtol=1e-4, atol=1e-6 * scale)
+
+
 class Failing(nn.Parameter):
     """A weight that fails when it is first written to."""
 
