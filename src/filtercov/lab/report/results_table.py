@@ -64,7 +64,7 @@ def table(found: Sequence[Line]) -> Table:
             "filters": line.cell.filters,
             "initialisation": line.cell.init,
             "measured": line.measured or f"missing {counted(len(line.cell.missing), 'run')}",
-            "over uniform": line.difference,
+            "over uniform": line.difference and line.difference.interval,
             "n": len(line.runs) or None,
             "paper": line.paper,
             "in the paper": None if line.paper_difference is None else f"{line.paper_difference:+.2f}",
