@@ -97,7 +97,7 @@ def test_mistakes_are_answered_with_a_sentence(tmp_path, monkeypatch):
         (["reproduce", "imagenet"], ConfigError, "--imagenet folder:PATH"),
         (["report", tmp_path], ConfigError, "needed finished runs to report"),
         (["reproduce", "kronecker", "--data", tmp_path], DataError, f"did you mean folder:{tmp_path}"),
-        (["reproduce", "kronecker", "--scale", "smoke", "--engine", "slurm"], ConfigError, "one of local, ray"),
+        (["reproduce", "kronecker", "--engine", "slurm", "--cpus-per-run", 0.5], ConfigError, "one of local, ray"),
         (["reproduce", "kronecker", "--scale", "smoke", "--runs", "s3://bucket/runs"], ConfigError, "a directory"),
     ):
         monkeypatch.chdir(tmp_path)
