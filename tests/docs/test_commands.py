@@ -20,7 +20,10 @@ from tests.pages import FENCE, PAGES, ROOT
 from tests.peers import import_peer
 from tests.processes import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray"),
+]
 MARK = "(not run in tests)"
 PROGRAMS = ("filtercov", "make", "pip", "torchrun", "python", ".venv/bin/python", "for")
 
@@ -44,9 +47,6 @@ ELSEWHERE = {
         "tests/lab/experiments/test_reproduce_cli.py"
     ),
     "filtercov reproduce claim-c13 --scale small --workers 2": "tests/lab/experiments/test_paper.py",
-    "filtercov reproduce kronecker --scale smoke --engine ray --data embedded --cpus-per-run 1": (
-        "tests/lab/experiments/test_ray.py"
-    ),
     "torchrun --nproc-per-node 4 $(which filtercov) train --model … --data … --run-dir …": "tests/cli/test_train.py",
     ".venv/bin/python -m pytest -q tests/test_init.py": "tests/test_init.py",
     "pip install .": "tools/check_wheel.py",
