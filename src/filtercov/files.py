@@ -134,7 +134,7 @@ class Lock:
         self._lock.release()
 
     def owner(self) -> str:
-        """Who holds, or last held, the lock; empty if nobody ever did or the file cannot be read."""
+        """The present or last owner of the lock; empty if there was none or the file cannot be read."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(1)  # Windows keeps others from reading the first byte, which is locked

@@ -122,7 +122,7 @@ class InitReport(Sequence[InitRow]):
 
 
 class Target(NamedTuple):
-    """What one layer's filters are to be drawn from: the σ of its row, or a covariance and a mean (n,)."""
+    """The distribution of one layer's filters: the σ of its row, or a covariance and a mean (n,)."""
 
     row: InitRow
     covariance: Array | None = None
@@ -249,7 +249,7 @@ def _preset(name: str, who: str) -> QuadraticSchedule:
 
 
 def _target(layer: Layer, value: Any) -> Target:
-    """What to draw a layer's filters from, given the source's answer: a σ, a covariance or statistics."""
+    """The target of a layer, from the source's answer: a σ, a covariance or statistics."""
     if isinstance(value, LayerStatistics):
         fitting = value.resize(layer.kernel_size)
         row = row_of(layer, source_layer=value.name, resized=fitting.resized)

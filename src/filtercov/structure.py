@@ -106,7 +106,7 @@ def structure_of(filters: ArrayLike) -> Structure:
 
 
 def structure_of_layer(layer: LayerStatistics) -> Structure:
-    """What the statistics of a layer tell of its structure; numbers they do not hold are None, with the reason."""
+    """The structure of a layer from its statistics; numbers that these do not hold are None, with the reason."""
     return Structure(_sparsity(layer), _effective_rank(layer.covariance, layer.count), _even(layer))
 
 

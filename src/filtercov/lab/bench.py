@@ -40,7 +40,7 @@ TURNS = 15
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured of a network; `times` are the seconds of each contestant's turns, ours first."""
+    """The measurement of one network; `times` are the seconds of each contestant's turns, ours first."""
 
     machine: str
     gemm: float  # FLOP/s of a large matrix product
@@ -52,12 +52,12 @@ class Bench:
     tuning: Tuning
 
     def ratio(self, contestant: str) -> Ratio:
-        """How many times as fast ours is."""
+        """Our speed as a multiple of a contestant's."""
         return ratio(self.times[contestant], self.times[OURS])
 
     @property
     def setting(self) -> str:
-        """What was measured where, in three lines."""
+        """The machine and the result, in three lines."""
         filters = f"{'frozen' if self.frozen else 'trained'} depthwise filters"
         early = ", which was too short to try all" if self.tuning.ended_early else ""
         return (
@@ -117,7 +117,7 @@ class Subject:
         return self.clock() - began
 
     def tuned(self) -> Tuning | None:
-        """What was measured to choose between layers, if anything was."""
+        """The timings that chose between layers, if there were any."""
         return None if self.report is None else self.report.tuning
 
 

@@ -56,7 +56,7 @@ FROZEN = ", frozen"  # ends the labels of columns whose filters stay as they are
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What came out: printed, the answer and a table; written, a page."""
+    """The result: an answer and a table in print, a page in a file."""
 
     title: str
     groups: list[Group]
@@ -66,7 +66,7 @@ class Comparison:
 
     @property
     def answer(self) -> str:
-        """What the runs show, in a sentence for each column but the first."""
+        """A sentence for each column but the first."""
         return answer(self.groups)
 
     @property
@@ -89,7 +89,7 @@ class Comparison:
 
 
 class Images(NamedTuple):
-    """What is trained on and judged by, however it was given."""
+    """The images to train on and to judge by, given in any form."""
 
     name: str
     digest: Callable[[], str]  # of their content
@@ -99,16 +99,16 @@ class Images(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a comparison: an ordinary one where model, data and initialisation are names, else one of `fit`."""
+    """One run of a comparison: ordinary if model, data and initialisation are names, else custom, by `fit`."""
 
     directory: RunDirectory
     config: TrainConfig
     build: Callable[[], nn.Module]  # the model before its first step; all but the filters depends on the seed alone
     run: Run | None = None
-    identity: dict[str, Any] = field(default_factory=dict)  # of a run that is no ordinary one: what decides it
+    identity: dict[str, Any] = field(default_factory=dict)  # what decides a custom run
 
     def train(self, batches: tuple[Batches, Batches], label: str) -> None:
-        """Train or continue a run that is no ordinary one, unless it is done."""
+        """Train or continue a custom run, unless it is done."""
         if self.directory.done:
             print(f"{label}: finished before", file=sys.stderr)
             return
@@ -117,7 +117,7 @@ class Trial:
         fit(model, *batches, self.config, self.directory.path, identity=self.identity, progress=progress)
 
     def finished(self, *, filters: bool) -> FinishedRun:
-        """What the finished run shows, with its filters or without."""
+        """The finished run, with its filters or without."""
         result, metrics = self.directory.read_result(), read_metrics(self.directory.metrics)
         curve = tuple(record["test_accuracy"] for record in metrics if record["event"] == "epoch")
         found = filters_of(self.build(), self.directory) if filters else {}
@@ -279,7 +279,7 @@ def _build(model: str | Callable[[], nn.Module], images: Images, init: Any, froz
 
 
 def _checksum(init: Any) -> str:
-    """What an initialisation is known by."""
+    """The identity of an initialisation: its name, or a checksum."""
     if isinstance(init, str):
         return init
     if hasattr(init, "__code__"):

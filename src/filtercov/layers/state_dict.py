@@ -106,7 +106,7 @@ def _read_safetensors(path: Path) -> StateDict:
 INDEX = ".index.json"
 ENDINGS = (".safetensors.index.json", ".safetensors", ".bin.index.json", ".bin", ".pth", ".pt", ".ckpt")
 USUAL = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
-OWN = "checkpoint.safetensors"  # of a run of ours
+OWN = "checkpoint.safetensors"  # in the directory of a run
 
 
 def _in_directory(directory: Path) -> Path:

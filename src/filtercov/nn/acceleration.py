@@ -37,7 +37,7 @@ class Acceleration:
     keeps_memory: bool = False
 
     def __str__(self) -> str:
-        """What changed, a line for each layer left alone, and what was measured."""
+        """The changes, a line for each layer left alone, and the measurements."""
         counts = [f"{len(names)} × {kind}" for kind, names in self.changed.items()]
         lines = [f"changed: {', '.join(counts) or 'nothing'}"]
         lines += ["this process keeps the memory it frees, for the next step"] * self.keeps_memory

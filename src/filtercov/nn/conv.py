@@ -125,7 +125,7 @@ def _channels(x: Tensor, axes: int) -> int:
 
 
 class _DepthwiseConv(_ConvNd):
-    """What the depthwise modules of every dimension share."""
+    """The common part of the depthwise modules of every dimension."""
 
     always_depthwise = True  # also with one channel, where any convolution would be
     passes = BY_THRESHOLDS  # those that run natively; `accelerate_` sets it where it has an example to measure with

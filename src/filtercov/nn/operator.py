@@ -30,7 +30,7 @@ _unseen = _AutoDispatchBelowADInplaceOrView
 
 
 class Plan(NamedTuple):
-    """How to make the outputs of an operator: empty ones, for fake tensors, or computed ones."""
+    """Two ways to make an operator's outputs: empty, for fake tensors, or computed."""
 
     fake: Callable[[], Any]
     compute: Callable[[], Any]

@@ -70,7 +70,7 @@ class Toggle(NamedTuple):
 
     @property
     def parts(self) -> dict[str, tuple[nn.Module, ...]]:
-        """What is timed of the module, by name: all of it, or each pair of a sequence."""
+        """The parts of the module that are timed, by name: all of it, or each pair of a sequence."""
         if self.swap is not PAIRS:
             return {self.name: (self.module,)}
         prefix = f"{self.name}." if self.name else ""

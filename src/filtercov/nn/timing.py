@@ -188,7 +188,7 @@ def tensors_of(nested: Any) -> Iterator[Tensor]:
 
 
 class Layout(NamedTuple):
-    """How and where a tensor is stored."""
+    """The memory layout and device of a tensor."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]

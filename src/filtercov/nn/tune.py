@@ -95,7 +95,7 @@ class Tuning:
     spilling: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Which way was kept and why, and tables of steps and layers."""
+        """The choice and its reason, and tables of steps and layers."""
         early = "; the time was up before all was tried" if self.ended_early else ""
         steps = [("training step" if self.learns else "forward pass", *STEP_HEADING)]
         for step in self.steps:

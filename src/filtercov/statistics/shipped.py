@@ -25,7 +25,7 @@ PROVENANCE = "provenance"  # the entry of a file's description
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What shipped statistics are of, and how to make them again; None is what nobody here measured or knows."""
+    """The provenance of shipped statistics, and the command that makes them again; None if unknown."""
 
     network: str
     data: str

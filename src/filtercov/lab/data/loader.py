@@ -79,7 +79,7 @@ class BatchLoader:
             )
 
     def _shares(self, epoch: int, start_batch: int) -> Iterator[Share]:
-        """What this rank needs of each batch: its own images and their mixing partners."""
+        """This rank's share of each batch: its own images and their mixing partners."""
         shuffled = seeded_generator(_ORDER, self.seed, epoch) if self.shuffle else None
         batches = _index_batches(len(self.arrays), self.batch_size, shuffled)
         for batch, indices in islice(enumerate(batches), start_batch, len(self)):

@@ -40,7 +40,7 @@ REFERENCE_SEED = 100
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose besides the scale: the data, more initialisations to compare, the number of seeds."""
+    """The user's choices besides the scale: the data, more initialisations to compare, the number of seeds."""
 
     cifar: str = "cifar10"
     imagenet: str | None = None  # folder:PATH
@@ -66,7 +66,7 @@ class Drawing:
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """What is said of an experiment at a scale, before and after its runs."""
+    """The description of an experiment at a scale, shown before and after its runs."""
 
     name: str
     title: str
@@ -174,7 +174,7 @@ class Builder:
     family_name: str = "cifar"
 
     def sized(self, family: str | None = None) -> Family:
-        """How runs on a family's data are sized, on this one's if none is named."""
+        """The sizes of runs on a family's data, by default this builder's."""
         name = family or self.family_name
         if name == "embedded":
             return replace(self.scale.cifar, run={**self.scale.cifar.run, "data": "embedded"})

@@ -33,7 +33,7 @@ RAY_RETRIES = 10  # of a run whose Ray worker died
 
 
 class Step(NamedTuple):
-    """How much of a run, of 1, is trained."""
+    """The share of a run that is trained, from 0 to 1."""
 
     key: str
     reached: float

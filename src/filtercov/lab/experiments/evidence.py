@@ -51,7 +51,7 @@ class Evidence(Runs):
         return self.root / "runs" / f"{key}.json"
 
     def load(self, key: str) -> KeptRun:
-        """What the file of a run says."""
+        """The run in a file."""
         values, path = self.values(self.file(key)), self.file(key)
         names, *rows = values["epochs"]
         epochs = tuple(dict(zip(names, row, strict=True)) for row in rows)
@@ -112,7 +112,7 @@ def keep(directories: Sequence[Path | str], evidence: Path | str) -> Kept:
         runs = Runs(root)
         begun = [RunDirectory(path.parent) for path in sorted(root.glob("*/config.json"))]
         if not begun and not any(root.glob("speeds/*.json")):  # an experiment may have timings alone
-            raise RunError(f"{root} is no directory of runs; name one that has runs in it")
+            raise RunError(f"{root} has no runs; name a directory that has some")
         unfinished += [run.path.name for run in begun if not run.done]
         found |= _portable_runs(runs, [run.path.name for run in begun if run.done])
         for experiment in runs.experiments():

@@ -177,7 +177,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where images and devices are on this machine; none of it changes the result of a run."""
+    """This machine's images and device, which do not change the result of a run."""
 
     data_root: Path | None = None
     download: bool = False

@@ -43,7 +43,7 @@ DEFAULT_SCHEDULE = "imagenet-thawed"  # as of `init_`
 
 @dataclass(frozen=True)
 class InitContext:
-    """What an initialisation may use besides the model."""
+    """The inputs of an initialisation besides the model."""
 
     generator: torch.Generator
     argument: str = ""  # what follows the colon in the name

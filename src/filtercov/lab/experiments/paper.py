@@ -136,7 +136,7 @@ class Comparison:
 
     @property
     def needed(self) -> str:
-        """What its number must be, in words."""
+        """The condition on its number, in words."""
         return f"within ±{MARGIN:g}" if self.asks == "same" else f"above {self.least:g}"
 
 
@@ -211,7 +211,7 @@ REFERENCE_CLAIMS = {  # all of the paper's Fig. 1
 
 
 class ReferenceFinding(NamedTuple):
-    """What the layers of a reference that are large enough say of both claims."""
+    """The verdict of a reference's layers on both claims; small layers have none."""
 
     network: str
     layers: int
@@ -222,7 +222,7 @@ class ReferenceFinding(NamedTuple):
 
 
 def judge_references(references: Mapping[str, FilterStatistics]) -> list[ReferenceFinding]:
-    """What the statistics of some networks show, of those that have layers large enough to fit."""
+    """The verdicts of those networks that have layers large enough to fit."""
     found = []
     for network, statistics in references.items():
         sigmas = {layer: fit_layer(layer).sigma for layer in statistics if max(layer.kernel_size) >= LEAST_KERNEL}

@@ -1,4 +1,4 @@
-"""What came out of an experiment, ready to be reported: nothing that did not finish and verify is in it."""
+"""The results of an experiment, ready for a report: only runs that finished and verified."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from filtercov.printable import counted
 
 @dataclass(frozen=True)
 class Trained:
-    """What was trained: the network, on what, for how many epochs."""
+    """The network, its images and the number of epochs."""
 
     model: str
     data: str
@@ -88,7 +88,7 @@ class ExperimentRecord(Heading):
 
     @property
     def trained(self) -> str:
-        """What was trained in all its cells and pictures, in words; empty if nothing was."""
+        """The networks and images of all cells and pictures, in words; empty if there are none."""
         parts: list[CellRecord | DrawingRecord] = [*self.cells, *self.drawings]
         found = [part.trained for part in parts if part.trained]
         models = list(dict.fromkeys([*(trained.model for trained in found), *(speed.model for speed in self.speeds)]))

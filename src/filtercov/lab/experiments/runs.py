@@ -1,6 +1,6 @@
 """The directory of all runs: `KEY/` per run, found by the hash of its configuration and checked before it counts.
 
-locks/KEY        held by whoever does the run
+locks/KEY        held by the process that does the run
 damaged/KEY-n    runs that were found incomplete or changed, set aside for a look
 sweeps/          what was asked for, so that a report can name what is missing
 speeds/          timings of experiments that have any
@@ -45,7 +45,7 @@ class KeptRun:
 
     @property
     def spec(self) -> RunSpec:
-        """What was run; raise `RunError` if its settings meant something else than they do today."""
+        """The run's specification; raise `RunError` if its settings meant something else than they do today."""
         settings = {name: value for name, value in self.config.items() if name not in ("inputs", "format", "version")}
         versions = (self.config.get("format"), self.config.get("version"))
         if versions != (FORMAT, VERSION):
@@ -97,7 +97,7 @@ class Runs:
         return found
 
     def load(self, key: str) -> KeptRun:
-        """What the files of a run say, its weights and statistics compared with their checksums."""
+        """The run in a directory, its weights and statistics compared with their checksums."""
         directory = RunDirectory(self.root / key)
         result, metrics = read_result(directory.path), read_metrics(directory.metrics)
         if result is None:
@@ -118,7 +118,7 @@ class Runs:
         return self.read(key) if there else None
 
     def usable(self, keys: Iterable[str]) -> tuple[dict[str, KeptRun], tuple[str, ...]]:
-        """Those of the runs that are finished and whole, and what is damaged of others."""
+        """The finished, whole runs, and a sentence for each damaged one."""
         found, damaged = {}, []
         for key in keys:
             try:
@@ -133,7 +133,7 @@ class Runs:
         write_json(self.request_file(wanted), request(wanted))
 
     def request_file(self, wanted: Experiment) -> Path:
-        """Where it is kept that an experiment was asked for."""
+        """The file that notes that an experiment was asked for."""
         return self.root / "sweeps" / f"{wanted.name}--{wanted.scale}.json"
 
     def experiments(self) -> list[Experiment]:
@@ -147,7 +147,7 @@ class Runs:
         return experiment(asked["name"], scale=asked["scale"], options=options)
 
     def speed_file(self, name: str, scale: str) -> Path:
-        """Where an experiment's timings are kept."""
+        """The file of an experiment's timings."""
         return self.root / "speeds" / f"{name}--{scale}.json"
 
     def timings(self, name: str, scale: str) -> Timings:
@@ -178,5 +178,5 @@ class Runs:
 
 
 def request(wanted: Experiment) -> dict[str, Any]:
-    """What `asked_for` reads."""
+    """The values that `asked_for` reads."""
     return {"name": wanted.name, "scale": wanted.scale, "options": asdict(wanted.options)}

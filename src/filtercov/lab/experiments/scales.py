@@ -13,7 +13,7 @@ Network = ConvMixerSpec | ConvNeXtSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """How the runs on one kind of data are sized. Epochs are the paper's -> ours, and what is not there is left out."""
+    """The sizes of runs on one kind of data. Epochs map the paper's to ours; others are left out."""
 
     recipe: str
     seeds: int

@@ -105,7 +105,7 @@ class Display:
         self._trained[key] = trained
 
     def close(self) -> None:
-        """Leave how much was done."""
+        """Leave a last line with the number of finished runs."""
         self._lines.note(self._ended())
 
     def _ended(self) -> str:

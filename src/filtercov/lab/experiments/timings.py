@@ -1,4 +1,4 @@
-"""How long a training step takes with frozen and with thawed filters: the paper's speed figure, on this machine."""
+"""The time of a training step with frozen and with thawed filters: the paper's speed figure, on this machine."""
 
 import statistics
 import time
@@ -54,7 +54,7 @@ class Timings:
         return self.machine == describe_machine(device) and self.repeats >= repeats
 
     def write(self, path: Path) -> None:
-        """Keep them for the report."""
+        """Write the timings for the report."""
         write_json(path, asdict(self))
 
     @classmethod

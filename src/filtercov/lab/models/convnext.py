@@ -31,7 +31,7 @@ LAYER_SCALE = 1e-6  # γ of an untrained block, timm's
 
 @dataclass(frozen=True)
 class ConvNeXtSpec:
-    """What a name such as `convnext_atto_p1` or `convnext_atto_div8_p2_k9` says."""
+    """The architecture that a name such as `convnext_atto_p1` or `convnext_atto_div8_p2_k9` describes."""
 
     size: str
     patch_size: int

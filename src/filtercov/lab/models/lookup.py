@@ -24,7 +24,7 @@ _CONVNEXT = re.compile(rf"convnext_({'|'.join(SIZES)})(?:_div{_NUMBER})?_p([124]
 
 
 def parse(name: str) -> ConvMixerSpec | ConvNeXtSpec:
-    """Read the architecture off a name of ours, without building it.
+    """Read the architecture off one of our names, without building it.
 
     >>> parse("convmixer_256_8_k9_p2")
     ConvMixerSpec(width=256, depth=8, kernel_size=9, patch_size=2)

@@ -118,7 +118,7 @@ class Plot:
         self._parts = [*_frame(x, y), *_titles(x_label, y_label)]
 
     def at(self, x: float, y: float) -> Point:
-        """Where values lie in the chart."""
+        """The positions of values in the chart."""
         return _across(self.x.share(x)), _down(self.y.share(y))
 
     def line(self, points: Sequence[Point], kind: str = "line", *, colour: int = 0, attributes: str = "") -> None:
@@ -268,7 +268,7 @@ def _circle(kind: str, at: Point, title: str, *, colour: int, radius: float) -> 
 
 
 def svg_text(x: float, y: float, words: str, anchor: str = "middle", *, attributes: str = "") -> str:
-    """Words at a place; `attributes` are further ones of the SVG element."""
+    """Text at a point; `attributes` are added to the SVG element."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{attributes}>{text(words)}</text>'
 
 

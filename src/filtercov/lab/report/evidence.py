@@ -153,7 +153,7 @@ def headline(view: View) -> Setting:
 
 
 def three_findings(view: View) -> list[str]:
-    """What a practitioner can act on, as far as it was run: the gain, freezing, and what does the work."""
+    """Findings for practitioners, as far as they were run: the gain, freezing, and what does the work."""
     found = []
     if view.settings and (main := headline(view)).groups:
         found.append(f"Does it help? {main.title}: {' '.join(answer(main.groups).splitlines())}")

@@ -256,7 +256,7 @@ def groups_page(
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What was trained, and its groups."""
+    """Runs that share network, images and training, in groups."""
 
     title: str
     groups: Sequence[Group]

@@ -56,7 +56,7 @@ class Report:
 
     @property
     def unusable(self) -> str:
-        """Why the fitted schedule is no start for another network; empty where it is one."""
+        """Why the fitted schedule should not start another network; empty if it may."""
         if self.schedule is None:
             return "no layer has five pixels along a side or more and filters that vary: there is no schedule to fit"
         if not self.schedule.fit.usable:
@@ -264,7 +264,7 @@ MEANINGS = {
     "mean": "share of the filters' power that is in their mean",
     "cosine": "between the covariances of two targets at the same depth, resized where kernels differ",
     "scale": "size of the second target's weights over these, without their means",
-    "(…)": "the same of as many independent filters; a number is grey if it is no more than that",
+    "(…)": "the same number for as many independent filters; grey if no more than that",
 }
 
 

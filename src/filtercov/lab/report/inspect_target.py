@@ -1,4 +1,4 @@
-"""What can be looked at: a checkpoint, a statistics file, a run, watched or not, a model in memory or by its name."""
+"""Targets of `inspect`: a checkpoint, a statistics file, a run, watched or not, a model in memory or by its name."""
 
 from __future__ import annotations
 

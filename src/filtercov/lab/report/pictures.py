@@ -101,7 +101,7 @@ class Picture:
         return f'<img class="pixels" src="{self.data_url}" alt="{page.text(alt)}" width="{width}" height="{height}">'
 
     def height(self, width: float) -> float:
-        """How high the picture is where it is `width` wide."""
+        """The picture's height at this width."""
         rows, columns = self.levels.shape
         return width * float(rows / columns)
 

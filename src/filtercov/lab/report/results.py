@@ -68,7 +68,7 @@ def check_place(out: Path) -> None:
 
 
 def page_beside(out: Path, record: ExperimentRecord) -> Path:
-    """Where an experiment's page lies, of several that are listed in `out`."""
+    """The path of an experiment's page, one of several that `out` lists."""
     return out.with_name(f"{out.stem}-{record.name}-{record.scale}{out.suffix or '.html'}")
 
 

@@ -1,4 +1,4 @@
-"""What an experiment's record says of the claim that it is to settle, and how all claims ended.
+"""Verdicts on the paper's claims, each from the record of its experiment.
 
 Each comparison is judged by Student's 95 % interval over seeds. What must be above zero holds if all of the interval
 is, is contradicted if all of it is below, and shows no difference if it lies within ±1 point. What must be the same
@@ -54,7 +54,7 @@ class Compared:
     paper: float | None
 
     def verdict(self, among: int = 1) -> ClaimVerdict:
-        """What the interval says of what is asked, widened as one of `among` comparisons must be to count alone."""
+        """The verdict of the interval, which is widened for one of `among` comparisons (Bonferroni)."""
         least, most = self.comparison.least, MARGIN if self.comparison.asks == "same" else inf
         if self.difference is None:
             return "not run"
@@ -83,7 +83,7 @@ class Finding:
 
     @property
     def run(self) -> tuple[Compared, ...]:
-        """Those of them that were run."""
+        """The deciding comparisons that were run."""
         return tuple(one for one in self.counted if one.difference)
 
     @property

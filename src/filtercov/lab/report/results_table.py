@@ -74,7 +74,7 @@ def table(found: Sequence[Line]) -> Table:
 
 
 def notes(record: ExperimentRecord) -> list[str]:
-    """What is smaller than in the paper, how differences come about, and who stands where."""
+    """Notes below a table: what is smaller than in the paper, how differences are computed, who stands where."""
     said = [f"Smaller than in the paper: {record.reduced}."] if record.reduced and record.trained else []
     said += [METHOD] if any(line.difference for line in lines(record)) else []
     said += [*ranking, TOLD_APART] if (ranking := standings(record)) else []
@@ -189,7 +189,7 @@ def to_markdown(record: ExperimentRecord) -> str:
 
 
 def printed(record: ExperimentRecord) -> list[Part]:
-    """What a terminal or notebook shows of an experiment, line by line and table by table, before its notes."""
+    """An experiment for a terminal or notebook, line by line and table by table, without its notes."""
     found, finding = lines(record), finding_of(record)
     shown: list[Part] = [record.title, introduction(record)]
     shown += [table(found)] if found else []

@@ -1,4 +1,4 @@
-"""What training tells whoever started it, and hears from them: lines of progress, SIGTERM and Ctrl-C."""
+"""What passes between training and its user: lines of progress, SIGTERM and Ctrl-C."""
 
 import shutil
 import signal
@@ -16,7 +16,7 @@ _ERASE = "\r\x1b[K"  # back to the start of the line, and clear it
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where training is: a step, or with a test accuracy the end of an epoch."""
+    """A moment of training: a step, or with a test accuracy the end of an epoch."""
 
     step: int
     steps: int
@@ -25,7 +25,7 @@ class Snapshot:
 
 
 class Progress:
-    """What is told how training goes. This one shows nothing; subclasses do."""
+    """A listener to training. This one shows nothing; subclasses do."""
 
     def update(self, snapshot: Snapshot) -> None:
         """Take note of a step, or of an epoch if its test accuracy is known."""
@@ -74,7 +74,7 @@ class Lines(Progress):
 
 
 def progress_on(stream: IO[str] | None = None, *, label: str = "") -> Progress:
-    """What shows training on a stream, by default standard error; nothing where that was closed before the start."""
+    """A listener that prints to a stream, by default standard error; a silent one if that is closed."""
     shown = stream or sys.stderr
     return Lines(shown, label=label) if shown else Progress()
 

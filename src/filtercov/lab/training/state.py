@@ -107,7 +107,7 @@ class TrainingState:
         return tensors
 
     def values(self) -> dict[str, Any]:
-        """The rest, ready for JSON."""
+        """The values that are not tensors, ready for JSON."""
         return {
             "epoch": self.epoch,
             "batch": self.batch,

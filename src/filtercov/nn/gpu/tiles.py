@@ -20,7 +20,7 @@ SLOTS_PER_BYTE = 12
 
 
 class Tile(NamedTuple):
-    """What one program computes: `channels` × `lanes` columns of pixels (powers of two), and `rows` of each."""
+    """The work of one program: `channels` × `lanes` columns of pixels (powers of two), and `rows` of each."""
 
     rows: int
     lanes: int
