@@ -21,7 +21,7 @@ FINGERPRINTS = {
     ("convmixer_16_4_k9_p2", "cifar-p2"): 7.298368,
     ("convmixer_16_4_k9_p2", "stats:convmixer-64-8-k9-p2"): 3.397543,
     ("convmixer_16_4_k15_p2", "cifar-p1"): -0.840021,
-    ("convmixer_16_4_k15_p2", "stats:convmixer-64-8-k15-p2"): -0.521478,
+    ("convmixer_16_4_k15_p2", "stats:convmixer-64-8-k15-p2"): 5.873445,
     ("convmixer_16_4_k31_p2", "cifar-p2"): -7.743555,
     ("convnext_atto_div8_p1", "imagenet-thawed"): 1.413961,
     ("convnext_atto_div8_p1", "stats:efficientnet-lite0"): -3.276018,
