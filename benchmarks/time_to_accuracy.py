@@ -149,7 +149,7 @@ def row(name: str, seeds: Sequence[tuple[Record, list[Record]]]) -> str:
 def table(records: Sequence[Record]) -> str:
     """All complete seeds as Markdown."""
     shares = " | ".join(f"% after {share:g}" for share in SHARES)
-    lines = [f"| ours | {shares} | clock to plain's accuracy | processor | n |", "|---" * (len(SHARES) + 4) + "|"]
+    lines = [f"| ours | {shares} | of plain's time | of its processor time | n |", "|---" * (len(SHARES) + 4) + "|"]
     said = []
     for kernel in sorted({r["kernel"] for r in records}):
         found = [r for r in records if r["kernel"] == kernel]
@@ -181,7 +181,7 @@ def main() -> None:
             records.append(measure(contestant, share, options.kernel, seed, data))
             with options.log.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(records[-1]) + "\n")
-    print(f"{describe_machine()}; {options.data}\n\n{table(records)}")
+    print(f"{describe_machine()}; {data.name}\n\n{table(records)}")
 
 
 if __name__ == "__main__":
